@@ -1,0 +1,123 @@
+"""Evaluate agentic chatbots: simulated users, injected tool faults, verdicts from what the trace shows."""
+
+from .adapter import (
+    BaseBotAdapter,
+    BotAdapter,
+    Seed,
+    Session,
+    TrialContext,
+    Variant,
+    load_adapter,
+    validate_bot_adapter,
+)
+from .assertions import (
+    Assertion,
+    AssertionEngine,
+    AssertionResult,
+    Severity,
+    bot_never_said,
+    bot_said,
+    conversation_finished,
+    max_total_tokens,
+    max_turns,
+    no_tool_errors,
+    tool_called_with,
+    tool_not_called,
+    tool_was_called,
+)
+from .config import Persona, ScenarioConfig, TaskConfig
+from .conversation import ConversationLog, Delivered, EndReason, Form, FormField, FormSubmission, Turn
+from .errors import ConfigError, EmptyTranscriptError, Owner, SonarEvalError
+from .grader import Grader
+from .interceptor import (
+    Action,
+    FaultRule,
+    FaultSpec,
+    Fidelity,
+    InjectedFault,
+    InterceptDecision,
+    ProxyInterceptor,
+    ToolCall,
+    ToolInterceptor,
+    deserialize_faults,
+    serialize_faults,
+)
+from .llm import LLMClient, LLMConfig, Message, OpenAIClient, ScriptedClient
+from .metrics import AssertionMetric, ScenarioReport, summarize
+from .orchestrator import Orchestrator
+from .results import GraderResult, Outcome, TrialFailure, TrialResult
+from .simulator import UserSimulator
+from .store import JSONFileStore, NullStore, ResultStore
+from .transcript import IngestClient, ToolInvocation, Transcript
+from .version import __version__
+
+__all__ = [
+    "Action",
+    "Assertion",
+    "AssertionEngine",
+    "AssertionMetric",
+    "AssertionResult",
+    "BaseBotAdapter",
+    "BotAdapter",
+    "ConfigError",
+    "ConversationLog",
+    "Delivered",
+    "EmptyTranscriptError",
+    "EndReason",
+    "FaultRule",
+    "FaultSpec",
+    "Fidelity",
+    "Form",
+    "FormField",
+    "FormSubmission",
+    "Grader",
+    "GraderResult",
+    "IngestClient",
+    "InjectedFault",
+    "InterceptDecision",
+    "JSONFileStore",
+    "LLMClient",
+    "LLMConfig",
+    "Message",
+    "NullStore",
+    "OpenAIClient",
+    "Orchestrator",
+    "Outcome",
+    "Owner",
+    "Persona",
+    "ProxyInterceptor",
+    "ResultStore",
+    "ScenarioConfig",
+    "ScenarioReport",
+    "ScriptedClient",
+    "Seed",
+    "Session",
+    "Severity",
+    "SonarEvalError",
+    "TaskConfig",
+    "ToolCall",
+    "ToolInterceptor",
+    "ToolInvocation",
+    "Transcript",
+    "TrialContext",
+    "TrialFailure",
+    "TrialResult",
+    "Turn",
+    "UserSimulator",
+    "Variant",
+    "__version__",
+    "bot_never_said",
+    "bot_said",
+    "conversation_finished",
+    "deserialize_faults",
+    "load_adapter",
+    "max_total_tokens",
+    "max_turns",
+    "no_tool_errors",
+    "serialize_faults",
+    "summarize",
+    "tool_called_with",
+    "tool_not_called",
+    "tool_was_called",
+    "validate_bot_adapter",
+]

@@ -1,0 +1,24 @@
+"""Bots: the contract an adapter fulfils, and the adapters that ship in the box."""
+
+from ..conversation import Delivered, Form, FormField, FormSubmission
+from ..interceptor import FaultSpec, Fidelity
+from .contract import BaseBotAdapter, BotAdapter, Seed, Session, TrialContext, Variant
+from .loading import load_adapter, load_object, validate_bot_adapter
+
+__all__ = [
+    "BaseBotAdapter",
+    "BotAdapter",
+    "Delivered",
+    "FaultSpec",
+    "Fidelity",
+    "Form",
+    "FormField",
+    "FormSubmission",
+    "Seed",
+    "Session",
+    "TrialContext",
+    "Variant",
+    "load_adapter",
+    "load_object",
+    "validate_bot_adapter",
+]

@@ -1,0 +1,203 @@
+"""A whole tool-calling bot out of a chat model and Python functions, traced with gen_ai spans."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, Status, StatusCode
+
+from ..errors import describe
+from ..interceptor import FaultSpec, InterceptDecision, ProxyInterceptor, fault_attributes
+from ..llm import ChatClient, ChatReply, LLMConfig, Message, ToolRequest, ToolSchema
+
+_JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A Python function as a tool: what the model is told, and what is called."""
+
+    schema: ToolSchema
+    function: Callable[..., Any]
+
+
+def tool(function: Callable[..., Any], *, name: str | None = None) -> Tool:
+    """Make a tool of `function`: its name, the first paragraph of its docstring, its signature.
+
+    Raises `TypeError` for a parameter whose annotation has no JSON type.
+    """
+    hints = typing.get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        properties[parameter.name] = _json_type(hints.get(parameter.name, str), parameter.name)
+        if parameter.default is inspect.Parameter.empty:
+            required.append(parameter.name)
+    described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    parameters = {"type": "object", "properties": properties, "required": required}
+    label = name or function.__name__
+    return Tool(ToolSchema(label, described, parameters), function)
+
+
+def _json_type(hint: Any, name: str) -> dict[str, Any]:
+    if hint in _JSON_TYPES:
+        return {"type": _JSON_TYPES[hint]}
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return {"type": "string", "enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        rest = [argument for argument in arguments if argument is not type(None)]
+        if len(rest) == 1:
+            return _json_type(rest[0], name)
+    if origin is list:
+        return {"type": "array", "items": _json_type(arguments[0], name)}
+    if hint is dict or origin is dict:
+        return {"type": "object"}
+    raise TypeError(f"parameter {name!r}: no JSON type for {hint!r}; use str, int, float, bool, list or dict")
+
+
+class ChatAgent:
+    """Keep one conversation: ask the model, run the tools it calls, until it answers with text.
+
+    A tool that raises tells the model so and goes on. Not safe for two turns at once.
+    """
+
+    def __init__(
+        self,
+        client: ChatClient,
+        config: LLMConfig,
+        *,
+        system: str,
+        tools: Sequence[Tool],
+        name: str = "agent",
+        provider: str = "openai",
+        interceptor: ProxyInterceptor | None = None,
+        max_steps: int = 12,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._system = system
+        self._tools = {entry.schema.name: entry for entry in tools}
+        self._schemas = tuple(entry.schema for entry in tools)
+        self._name = name
+        self._provider = provider
+        self._interceptor = interceptor or ProxyInterceptor(FaultSpec())
+        self._max_steps = max_steps
+        self._tracer = trace.get_tracer("sonar_eval.adapter.chat")
+        self.messages: list[Message] = []
+
+    async def reply(self, text: str) -> str:
+        """Take one user message to the model's answer; returns "" when it stops without one.
+
+        Raises the client's `LLMError` untouched.
+        """
+        self.messages.append(Message("user", text))
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": self._name,
+            "gen_ai.provider.name": self._provider,
+        }
+        with self._tracer.start_as_current_span(f"invoke_agent {self._name}", attributes=attributes) as span:
+            answer = await self._until_answered()
+            _put_json(
+                span, "gen_ai.output.messages", [_as_genai(Message("assistant", answer))] if answer else []
+            )
+            return answer
+
+    async def _until_answered(self) -> str:
+        for _ in range(self._max_steps):
+            step = await self._ask_model()
+            self.messages.append(Message("assistant", step.text, tool_calls=step.tool_calls))
+            if not step.tool_calls:
+                return step.text
+            for call in step.tool_calls:
+                result = await self._run_tool(call)
+                self.messages.append(Message("tool", result, tool_call_id=call.id, name=call.name))
+        return ""
+
+    async def _ask_model(self) -> ChatReply:
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": self._provider,
+            "gen_ai.request.model": self._config.model,
+            "gen_ai.request.temperature": self._config.temperature,
+            "gen_ai.request.max_tokens": self._config.max_tokens,
+        }
+        with self._tracer.start_as_current_span(f"chat {self._config.model}", attributes=attributes) as span:
+            _put_json(span, "gen_ai.system_instructions", [{"type": "text", "content": self._system}])
+            _put_json(span, "gen_ai.input.messages", [_as_genai(message) for message in self.messages])
+            reply = await self._client.chat(self._config, self._system, self.messages, self._schemas)
+            _put_reply(span, reply)
+            return reply
+
+    async def _run_tool(self, call: ToolRequest) -> str:
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.type": "function",
+        }
+        # Recorded by hand below: the model goes on after a failed tool, so nothing escapes the block.
+        with self._tracer.start_as_current_span(f"execute_tool {call.name}", attributes=attributes) as span:
+            _put_json(span, "gen_ai.tool.call.arguments", call.arguments)
+            try:
+                result, decision = await self._dispatch(call)
+            except Exception as error:
+                _mark_fault(span, getattr(error, "sonar_decision", None), self._interceptor)
+                span.record_exception(error)
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+                return json.dumps({"error": describe(error)})
+            _mark_fault(span, decision, self._interceptor)
+            written = result if isinstance(result, str) else json.dumps(result, default=str)
+            span.set_attribute("gen_ai.tool.call.result", written)
+            return written
+
+    async def _dispatch(self, call: ToolRequest) -> tuple[Any, InterceptDecision]:
+        if call.error:
+            raise ValueError(call.error)
+        if call.name not in self._tools:
+            raise LookupError(f"there is no tool {call.name!r}; there are {', '.join(self._tools)}")
+        return await self._interceptor.run(call.name, call.arguments, self._tools[call.name].function)
+
+
+def _mark_fault(span: Span, decision: InterceptDecision | None, interceptor: ProxyInterceptor) -> None:
+    if decision is not None:
+        span.set_attributes(fault_attributes(decision, interceptor.spec.rules))
+
+
+def _put_json(span: Span, key: str, value: Any) -> None:
+    span.set_attribute(key, json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _put_reply(span: Span, reply: ChatReply) -> None:
+    finish = reply.finish_reason or ("tool_calls" if reply.tool_calls else "stop")
+    answer = _as_genai(Message("assistant", reply.text, tool_calls=reply.tool_calls))
+    _put_json(span, "gen_ai.output.messages", [{**answer, "finish_reason": finish}])
+    span.set_attribute("gen_ai.response.finish_reasons", [finish])
+    if reply.model:
+        span.set_attribute("gen_ai.response.model", reply.model)
+    if reply.usage.input_tokens is not None:
+        span.set_attribute("gen_ai.usage.input_tokens", reply.usage.input_tokens)
+    if reply.usage.output_tokens is not None:
+        span.set_attribute("gen_ai.usage.output_tokens", reply.usage.output_tokens)
+
+
+def _as_genai(message: Message) -> dict[str, Any]:
+    parts: list[Mapping[str, Any]] = []
+    if message.role == "tool":
+        parts.append({"type": "tool_call_response", "id": message.tool_call_id, "response": message.content})
+    elif message.content:
+        parts.append({"type": "text", "content": message.content})
+    parts.extend(
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    )
+    return {"role": message.role, "parts": parts}

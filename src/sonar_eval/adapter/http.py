@@ -1,0 +1,89 @@
+"""A bot in a process of its own, driven over HTTP in the form of `wire`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+from ..conversation import Delivered, FormSubmission
+from ..errors import describe
+from ..web import open_client
+from . import wire
+from .contract import Session, TrialContext
+from .process import BotProcess
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class HTTPBotAdapter:
+    """Drive the bot at `base_url`, or start one with `command` first.
+
+    `key` is sent in `x-sonar-eval-key`. As a context manager it starts and stops the process; without a
+    process there is nothing to enter. Raises `ConnectionError` that quotes the bot's answer: whose failure that
+    is depends on the step, which the trial knows.
+    """
+
+    def __init__(
+        self,
+        base_url: str = "",
+        *,
+        name: str = "http-bot",
+        key: str | None = None,
+        timeout_s: float = 120.0,
+        process: BotProcess | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.name = name
+        self._base_url = base_url.rstrip("/")
+        self._key = key
+        self._timeout_s = timeout_s
+        self._process = process
+        self._transport = transport
+
+    async def __aenter__(self) -> Self:
+        if self._process is not None:
+            await self._process.start()
+            self._base_url = self._process.base_url + wire.DEFAULT_PREFIX
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            await self._process.stop()
+
+    async def setup_trial(self, ctx: TrialContext) -> Session:
+        """Post the trial's setup, faults included."""
+        await self._ask("POST", "/trials", wire.write_setup(ctx))
+        return Session(ctx.conversation_id)
+
+    async def send(
+        self, session: Session, user_msg: str, media: Any = None, submission: FormSubmission | None = None
+    ) -> Delivered:
+        """Post one turn; `media` has no place on this wire and is left out."""
+        path = f"/trials/{quote(session.conversation_id, safe='')}/turns"
+        body = await self._ask("POST", path, wire.write_turn(user_msg, submission))
+        return wire.read_delivered(body)
+
+    async def teardown_trial(self, session: Session) -> None:
+        """Let the bot release the trial; one it does not know is torn down already."""
+        path = f"/trials/{quote(session.conversation_id, safe='')}"
+        await self._ask("DELETE", path, None, allowed=(200, 404))
+
+    async def _ask(self, method: str, path: str, body: Any, *, allowed: tuple[int, ...] = (200, 201)) -> Any:
+        import httpx
+
+        url = self._base_url + path
+        headers = {wire.KEY_HEADER: self._key} if self._key else {}
+        opened = open_client(url, timeout_s=self._timeout_s, headers=headers, transport=self._transport)
+        try:
+            async with opened as client:
+                response = await client.request(method, url, json=body)
+        except httpx.TransportError as error:
+            ended = self._process.last_words() if self._process else ""
+            raise ConnectionError(f"{method} {url}: {describe(error)}{ended}") from error
+        if response.status_code not in allowed:
+            raise ConnectionError(f"{method} {url} answered {response.status_code}: {response.text[:500]}")
+        return response.json() if response.content else None

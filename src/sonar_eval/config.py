@@ -1,0 +1,115 @@
+"""What is to be run: one task, its scenarios, and one merge of the two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .adapter import Variant
+from .assertions import Assertion
+from .errors import ConfigError
+from .interceptor import FaultSpec, Fidelity, serialize_faults
+from .llm import LLMConfig
+
+__all__ = ["FaultSpec", "Fidelity", "LLMConfig", "Persona", "ScenarioConfig", "TaskConfig"]
+
+
+@dataclass(frozen=True)
+class Persona:
+    """Who the simulated user is."""
+
+    name: str
+    instructions: str
+
+
+@dataclass
+class ScenarioConfig:
+    """One situation to put the bot into."""
+
+    name: str
+    user_instructions: str
+    assertions: list[Assertion] = field(default_factory=list)
+    k: int | None = None
+    """Trials; None takes the task's `default_k`."""
+    fidelity: Fidelity = Fidelity.MOCKED
+    faults: FaultSpec = field(default_factory=FaultSpec)
+    persona: Persona | None = None
+    seed: dict[str, Any] = field(default_factory=dict)
+    """The state each trial starts from; every trial gets a copy of its own."""
+    params: dict[str, Any] = field(default_factory=dict)
+    grader_rubric: str | None = None
+    user_llm: LLMConfig | None = None
+    grader_llm: LLMConfig | None = None
+    termination_signal: str = "[[END]]"
+    max_turns: int = 20
+    scripted_messages: list[str] | None = None
+    strict_faults: bool = False
+    """Whether a fault that never took place fails the scenario."""
+
+
+@dataclass
+class TaskConfig:
+    """What holds for every scenario of a run."""
+
+    ingest_base_url: str
+    tenant: str
+    user_llm: LLMConfig
+    grader_llm: LLMConfig
+    project: str = "eval-fullcontent"
+    api_key: str | None = field(default=None, repr=False)
+    api_key_header: str = "x-sonar-api-key"
+    default_k: int = 5
+    scenarios: list[ScenarioConfig] = field(default_factory=list)
+    concurrency: int = 1
+    """Trials at a time; more than 1 wants an adapter without state of its own."""
+    seed: int = 0
+    """From this, the scenario's name and the trial's index comes each trial's random seed."""
+    retries: int = 0
+    """How often a trial that somebody else's failure spoilt is tried again."""
+    variant: Variant = field(default_factory=Variant)
+    turn_timeout_s: float | None = None
+    teardown_timeout_s: float = 30.0
+    grader_required: bool = False
+    """Whether the judge's score gates: every trial graded, the mean at the threshold."""
+    grader_threshold: float = 0.7
+
+    def resolve(self, scenario: ScenarioConfig) -> ScenarioConfig:
+        """Fill in what the scenario leaves to the task.
+
+        Raises `ConfigError` (a `ValueError`) naming the scenario and what is wrong with it.
+        """
+        resolved = replace(
+            scenario,
+            k=self.default_k if scenario.k is None else scenario.k,
+            user_llm=scenario.user_llm or self.user_llm,
+            grader_llm=scenario.grader_llm or self.grader_llm,
+        )
+        for name, value in (("k", resolved.k), ("max_turns", resolved.max_turns)):
+            _require_count(f"scenario {scenario.name!r}: {name}", value)
+        _require_count("task: concurrency", self.concurrency)
+        _require_distinct(resolved)
+        if resolved.fidelity is Fidelity.REAL:
+            _require_portable(resolved)
+        return resolved
+
+
+def _require_count(what: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{what} must be a whole number of 1 or more, got {value!r}")
+
+
+def _require_distinct(scenario: ScenarioConfig) -> None:
+    names = [assertion.name for assertion in scenario.assertions]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ConfigError(
+            f"scenario {scenario.name!r}: two assertions are named {', '.join(map(repr, doubled))}; "
+            "give each a name of its own"
+        )
+
+
+def _require_portable(scenario: ScenarioConfig) -> None:
+    try:
+        serialize_faults(scenario.faults)
+    except ValueError as error:
+        raise ConfigError(f"scenario {scenario.name!r}: {error}") from error

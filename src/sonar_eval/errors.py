@@ -1,0 +1,153 @@
+"""Every failure this package can name, and who is to blame for it.
+
+    SonarEvalError
+    ├── ConfigError (ValueError)         the user can fix it; said in one line, before money is spent
+    │   ├── MissingModuleError           (also a ModuleNotFoundError)
+    │   └── MissingAttributeError        (also an AttributeError)
+    ├── BoundaryError                    something failed while a trial crossed a border
+    │   ├── BotError                     counts against the bot
+    │   ├── SimulatorError               ┐
+    │   ├── JudgeError                   │ say nothing about the bot:
+    │   ├── IngestError                  │ counted apart, never as a pass or a fail
+    │   │   └── EmptyTranscriptError     │ (also a RuntimeError)
+    │   └── HarnessError                 ┘
+    └── LLMError                         a language model gave no usable answer
+        ├── LLMTransportError            not reached, timed out, rate limited, 5xx: trying again may help
+        ├── LLMRequestError              the provider refused the request: trying again will not help
+        └── LLMAnswerError               an answer came, but there is nothing in it to use
+    InjectedFault (RuntimeError)         a failure this package put into a tool call on purpose
+
+An `LLMError` has no owner of its own: the border it crosses decides. At the bot's border it becomes a
+`HarnessError`, since a provider's outage says nothing about the bot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Owner(StrEnum):
+    """Who failed."""
+
+    BOT = "bot"
+    SIMULATOR = "simulator"
+    JUDGE = "judge"
+    INGEST = "ingest"
+    HARNESS = "harness"
+
+
+class SonarEvalError(Exception):
+    """Root of every error raised on purpose by this package."""
+
+
+class ConfigError(SonarEvalError, ValueError):
+    """What the user asked for cannot be run; the message says what to change."""
+
+
+class MissingModuleError(ConfigError, ModuleNotFoundError):
+    """A module that the user named cannot be imported."""
+
+
+class MissingAttributeError(ConfigError, AttributeError):
+    """A module that the user named has no such attribute."""
+
+
+class BoundaryError(SonarEvalError):
+    """A step of a trial failed; `owner` says on whose side of the border."""
+
+    owner: Owner = Owner.HARNESS
+
+    def __init__(self, message: str, *, step: str = "") -> None:
+        super().__init__(message)
+        self.step = step
+
+    @property
+    def origin(self) -> BaseException:
+        """The exception that crossed the border, or this one when there was none."""
+        return self.__cause__ or self
+
+
+class BotError(BoundaryError):
+    """The bot raised, hung or crashed."""
+
+    owner = Owner.BOT
+
+
+class SimulatorError(BoundaryError):
+    """The simulated user could not go on."""
+
+    owner = Owner.SIMULATOR
+
+
+class JudgeError(BoundaryError):
+    """The judge gave no verdict that can be read."""
+
+    owner = Owner.JUDGE
+
+
+class IngestError(BoundaryError):
+    """The trace could not be had, or is not whole."""
+
+    owner = Owner.INGEST
+
+
+class EmptyTranscriptError(IngestError, RuntimeError):
+    """No span of the conversation ever arrived."""
+
+
+class HarnessError(BoundaryError):
+    """Something on our own side failed."""
+
+    owner = Owner.HARNESS
+
+
+class LLMError(SonarEvalError):
+    """A language model gave no usable answer."""
+
+
+class LLMTransportError(LLMError):
+    """The provider was not reached, was too slow, or asked us to come back later."""
+
+
+class LLMRequestError(LLMError):
+    """The provider refused the request as it stands."""
+
+
+class LLMAnswerError(LLMError):
+    """The answer is empty, cut off before it began, or a refusal."""
+
+
+class InjectedFault(RuntimeError):
+    """The failure that a `FaultRule` put in place of a tool call."""
+
+
+_BORDERS: dict[Owner, type[BoundaryError]] = {
+    Owner.BOT: BotError,
+    Owner.SIMULATOR: SimulatorError,
+    Owner.JUDGE: JudgeError,
+    Owner.INGEST: IngestError,
+    Owner.HARNESS: HarnessError,
+}
+
+
+def describe(error: BaseException) -> str:
+    """Say what went wrong in words that are never empty: many exceptions carry no text of their own."""
+    name, text = type(error).__name__, str(error).strip()
+    return f"{name}: {text}" if text else name
+
+
+@contextmanager
+def boundary(owner: Owner, step: str) -> Iterator[None]:
+    """Turn whatever escapes the block into the error of this border, unless it is named already.
+
+    Cancellation and interrupts pass untouched.
+    """
+    try:
+        yield
+    except BoundaryError:
+        raise
+    except Exception as error:
+        blamed = Owner.HARNESS if owner is Owner.BOT and isinstance(error, LLMError) else owner
+        raise _BORDERS[blamed](describe(error), step=step) from error

@@ -1,0 +1,29 @@
+"""Language models: the contract, and the clients that ship in the box."""
+
+from .contract import (
+    ChatClient,
+    ChatReply,
+    Completion,
+    LLMClient,
+    LLMConfig,
+    Message,
+    ToolRequest,
+    ToolSchema,
+    Usage,
+)
+from .openai import OpenAIClient
+from .scripted import ScriptedClient
+
+__all__ = [
+    "ChatClient",
+    "ChatReply",
+    "Completion",
+    "LLMClient",
+    "LLMConfig",
+    "Message",
+    "OpenAIClient",
+    "ScriptedClient",
+    "ToolRequest",
+    "ToolSchema",
+    "Usage",
+]

@@ -1,0 +1,273 @@
+"""Rolling trials up: per assertion, per scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .assertions import AssertionResult, Severity
+from .results import Outcome, TrialResult
+from .stats import pass_at_k, pass_hat_k
+
+
+@dataclass
+class AssertionMetric:
+    """One assertion over the trials in which it was evaluated: it held in `passes` of `k`."""
+
+    name: str
+    severity: Severity
+    k: int
+    passes: int
+    unknown: int = 0
+    """Trials in which the evidence did not tell; not in `k`."""
+    asked: int | None = None
+    """Trials asked for; None when only those at hand matter."""
+
+    @property
+    def pass_rate(self) -> float:
+        """Return the share of evaluated trials in which it held."""
+        return self.passes / self.k if self.k else 0.0
+
+    @property
+    def pass_at_k(self) -> float:
+        """Return 1.0 if it held at least once, else 0.0."""
+        return 1.0 if self.passes else 0.0
+
+    @property
+    def pass_hat_k(self) -> float:
+        """Return 1.0 if it held every time it was evaluated, else 0.0."""
+        return 1.0 if self.k and self.passes == self.k else 0.0
+
+    @property
+    def pass_at_curve(self) -> list[float]:
+        """List the unbiased estimates of pass@k' for k' = 1..k."""
+        return _curve(pass_at_k, self.k, self.passes)
+
+    @property
+    def pass_hat_curve(self) -> list[float]:
+        """List the unbiased estimates of pass^k' for k' = 1..k."""
+        return _curve(pass_hat_k, self.k, self.passes)
+
+    @property
+    def not_measured(self) -> int:
+        """Count the trials asked for in which it was not evaluated."""
+        return max(self.asked - self.k, 0) if self.asked is not None else self.unknown
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether it passes by the rule of its severity.
+
+        Held every time is a claim about all trials asked for: one that was not measured is not a pass.
+        """
+        if self.severity is Severity.CAPABILITY:
+            return self.passes > 0
+        return self.pass_hat_k == 1.0 and self.not_measured == 0
+
+    @property
+    def reason(self) -> str:
+        """Say in words how often it held."""
+        missing = f", {self.not_measured} not measured" if self.not_measured else ""
+        return f"held in {self.passes} of {self.k}{missing}"
+
+
+def _curve(estimate: Callable[[int, int, int], float | None], n: int, passed: int) -> list[float]:
+    values = (estimate(n, passed, k) for k in range(1, n + 1))
+    return [value for value in values if value is not None]
+
+
+@dataclass
+class ScenarioReport:
+    """What k trials of one scenario came to."""
+
+    scenario: str
+    k: int
+    assertions: list[AssertionMetric] = field(default_factory=list)
+    grader_scores: list[float] = field(default_factory=list)
+    error: str | None = None
+    trials: list[TrialResult] = field(default_factory=list)
+    """In trial order; empty when only `summarize` was called."""
+    grader_required: bool = False
+    grader_threshold: float = 0.7
+    strict_faults: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def counted(self) -> list[TrialResult]:
+        """List the trials that say something about the bot."""
+        return [trial for trial in self.trials if trial.counted]
+
+    @property
+    def judged(self) -> int:
+        """Count the trials that say something about the bot."""
+        return len(self.counted) if self.trials else self.k
+
+    @property
+    def errored(self) -> int:
+        """Count the trials that say nothing about it."""
+        return len(self.trials) - len(self.counted)
+
+    @property
+    def bot_failures(self) -> int:
+        """Count the trials in which the bot itself failed."""
+        return sum(trial.outcome is Outcome.BOT_FAILURE for trial in self.trials)
+
+    @property
+    def ungraded(self) -> int:
+        """Count the trials that the judge was to grade and did not."""
+        return sum(trial.ungraded for trial in self.trials)
+
+    @property
+    def cut_off(self) -> int:
+        """Count the conversations that ran into the turn limit."""
+        return sum(trial.log.cut_off for trial in self.counted)
+
+    @property
+    def not_exercised(self) -> int:
+        """Count the trials in which no fault took place although some were wanted."""
+        return sum(trial.not_exercised for trial in self.trials)
+
+    @property
+    def passing(self) -> int:
+        """Count the trials in which everything held."""
+        return sum(trial.passes(grader_required=self.grader_required) for trial in self.trials)
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Return the share of judged trials in which everything held; None without one."""
+        return self.passing / self.judged if self.trials and self.judged else None
+
+    @property
+    def mean_grader_score(self) -> float | None:
+        """Return the mean over graded trials; None when none was graded."""
+        return sum(self.grader_scores) / len(self.grader_scores) if self.grader_scores else None
+
+    @property
+    def unchecked(self) -> bool:
+        """Tell whether nothing was there to check: no assertion and no judge."""
+        return not self.assertions and not any(trial.judge_asked for trial in self.trials)
+
+    @property
+    def safety_violations(self) -> int:
+        """Count the evaluations of safety-critical assertions that did not hold."""
+        return sum(
+            metric.k - metric.passes
+            for metric in self.assertions
+            if metric.severity is Severity.SAFETY_CRITICAL
+        )
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the scenario passes."""
+        return not self.reasons
+
+    @property
+    def reasons(self) -> list[str]:
+        """List why it does not pass; empty when it does."""
+        if self.error:
+            return [self.error]
+        return [*self._missing(), *self._failing(), *self._grader_reasons(), *self._fault_reasons()]
+
+    def _missing(self) -> Iterable[str]:
+        if self.k < 1:
+            yield "no trial was run"
+        elif self.trials and not self.judged:
+            yield f"none of {self.k} trials could be judged"
+        if self.judged and self.trials and not any(trial.log.turns for trial in self.counted):
+            yield "not one turn took place"
+
+    def _failing(self) -> Iterable[str]:
+        for metric in self.assertions:
+            if not metric.passed:
+                yield f"{metric.name} ({metric.severity}): {metric.reason}"
+
+    def _grader_reasons(self) -> Iterable[str]:
+        if not self.grader_required:
+            return
+        if self.ungraded or self.mean_grader_score is None:
+            yield f"ungraded: {self.ungraded} of {self.judged} trials have no verdict"
+        elif self.mean_grader_score < self.grader_threshold:
+            yield f"judge mean {self.mean_grader_score:.2f} is below {self.grader_threshold:g}"
+
+    def _fault_reasons(self) -> Iterable[str]:
+        if self.strict_faults and self.not_exercised:
+            yield f"not exercised: no fault took place in {self.not_exercised} of {self.judged} trials"
+
+
+def summarize(
+    scenario: str,
+    per_trial_results: list[list[AssertionResult]],
+    grader_scores: list[float] | None = None,
+) -> ScenarioReport:
+    """Roll bare assertion results up, one inner list per trial."""
+    metrics = _metrics(per_trial_results, asked=len(per_trial_results))
+    return ScenarioReport(scenario, len(per_trial_results), metrics, list(grader_scores or []))
+
+
+def roll_up(
+    scenario: str,
+    trials: list[TrialResult],
+    *,
+    k: int,
+    grader_required: bool = False,
+    grader_threshold: float = 0.7,
+    strict_faults: bool = False,
+) -> ScenarioReport:
+    """Roll whole trials up; those that errored stay out of every rate and are counted beside it."""
+    ordered = sorted(trials, key=lambda trial: trial.index)
+    counted = [trial for trial in ordered if trial.counted]
+    return ScenarioReport(
+        scenario,
+        k,
+        _metrics([trial.assertions for trial in counted], asked=k),
+        [trial.grader.score for trial in counted if trial.grader and trial.grader.score is not None],
+        error=None if counted or not ordered else _no_trial(ordered),
+        trials=ordered,
+        grader_required=grader_required,
+        grader_threshold=grader_threshold,
+        strict_faults=strict_faults,
+        warnings=_fault_warnings(counted),
+    )
+
+
+def _no_trial(errored: list[TrialResult]) -> str:
+    first = errored[0].failure
+    return f"none of {len(errored)} trials could be judged; first failure: {first}"
+
+
+def _metrics(per_trial: list[list[AssertionResult]], *, asked: int) -> list[AssertionMetric]:
+    """Group by name and occurrence, so that two assertions of one name are never added up."""
+    found: dict[tuple[str, int], AssertionMetric] = {}
+    for results in per_trial:
+        seen: dict[str, int] = {}
+        for result in results:
+            occurrence = seen[result.name] = seen.get(result.name, -1) + 1
+            metric = found.setdefault(
+                (result.name, occurrence), AssertionMetric(result.name, result.severity, 0, 0, asked=asked)
+            )
+            if result.unknown:
+                metric.unknown += 1
+            else:
+                metric.k += 1
+                metric.passes += result.passed
+    return list(found.values())
+
+
+def _fault_warnings(trials: list[TrialResult]) -> list[str]:
+    """Say of each fault rule that never fired what was called instead."""
+    if not trials:
+        return []
+    warnings = []
+    for position, rule in enumerate(trials[0].faults):
+        reports = [trial.faults[position] for trial in trials if len(trial.faults) > position]
+        if any(report.fired for report in reports):
+            continue
+        seen = max(report.calls_seen for report in reports)
+        called = sorted(
+            {call.name for trial in trials if trial.transcript for call in trial.transcript.tool_calls}
+        )
+        wanted = f", index {rule.when_call_index} wanted" if rule.when_call_index is not None else ""
+        warnings.append(
+            f"fault on {rule.target!r} never matched in any of {len(trials)} trials: "
+            f"{seen} calls seen{wanted}; tools called: {', '.join(called) or 'none'}"
+        )
+    return warnings

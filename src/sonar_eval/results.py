@@ -1,0 +1,107 @@
+"""What one trial produced, or why it did not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .assertions import AssertionResult
+from .conversation import ConversationLog
+from .errors import BoundaryError, Owner, describe
+from .interceptor import RuleReport
+from .transcript import Transcript
+
+
+class Outcome(StrEnum):
+    """How a trial ended; each ends in exactly one of these."""
+
+    JUDGED = "judged"
+    """The conversation took place and its trace is whole."""
+    BOT_FAILURE = "bot_failure"
+    """The bot failed; counts as not held for every assertion."""
+    ERRORED = "errored"
+    """Somebody else failed; says nothing about the bot and is left out of every rate."""
+
+
+@dataclass(frozen=True)
+class GraderResult:
+    """The judge's verdict; `score` lies in 0..1, and is None when what the judge said is no verdict."""
+
+    score: float | None
+    reasoning: str
+    passed: bool
+    error: str | None = None
+    """Why there is no score; `reasoning` then holds the judge's own text."""
+
+
+@dataclass(frozen=True)
+class TrialFailure:
+    """Who failed, where, and with what words."""
+
+    owner: Owner
+    step: str
+    error_type: str
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> TrialFailure:
+        """Describe an error that crossed a border; any other is the harness's own."""
+        if isinstance(error, BoundaryError):
+            return cls(error.owner, error.step, type(error.origin).__name__, str(error))
+        return cls(Owner.HARNESS, "", type(error).__name__, describe(error))
+
+    def __str__(self) -> str:
+        where = f" in {self.step}" if self.step else ""
+        return f"{self.owner}{where}: {self.message}"
+
+
+@dataclass
+class TrialResult:
+    """One trial, from setup to verdict."""
+
+    conversation_id: str
+    assertions: list[AssertionResult]
+    grader: GraderResult | None
+    log: ConversationLog
+    index: int = 0
+    outcome: Outcome = Outcome.JUDGED
+    failure: TrialFailure | None = None
+    grader_failure: TrialFailure | None = None
+    """Why there is no verdict although a judge was asked."""
+    transcript: Transcript | None = None
+    faults: list[RuleReport] = field(default_factory=list)
+    random_seed: int = 0
+    duration_s: float | None = None
+    started_at: str | None = None
+    earlier_failures: list[TrialFailure] = field(default_factory=list)
+    """Why earlier tries at this trial were given up; a trial tried again is one trial."""
+    warnings: list[str] = field(default_factory=list)
+    judge_asked: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Tell whether the trial says something about the bot."""
+        return self.outcome is not Outcome.ERRORED
+
+    @property
+    def ungraded(self) -> bool:
+        """Tell whether a verdict was wanted and is missing."""
+        return self.counted and self.judge_asked and self.grader is None
+
+    @property
+    def not_exercised(self) -> bool:
+        """Tell whether faults were wanted and none took place."""
+        return self.counted and bool(self.faults) and not any(rule.fired for rule in self.faults)
+
+    def passes(self, *, grader_required: bool = False) -> bool:
+        """Tell whether every assertion held and, where it gates, the judge agreed."""
+        if not self.counted or not all(result.passed for result in self.assertions):
+            return False
+        if self.outcome is Outcome.BOT_FAILURE:
+            return False
+        return not grader_required or (self.grader is not None and self.grader.passed)
+
+    @property
+    def latencies_s(self) -> list[float]:
+        """List how long the bot took, turn by turn."""
+        return [turn.latency_s for turn in self.log.turns if turn.latency_s is not None]

@@ -1,0 +1,175 @@
+"""The human side of a conversation: played by a model, by a script, or one after the other.
+
+Sees only what the bot delivered, never its tools or spans.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from .adapter import BotAdapter, Session
+from .config import ScenarioConfig
+from .conversation import ConversationLog, Delivered, EndReason, Form, FormSubmission, Turn
+from .errors import Owner, boundary
+from .llm import LLMClient, LLMConfig, Message
+
+__all__ = ["ConversationLog", "Turn", "UserSimulator"]
+
+_OPENING = "(The chat is open. Write your first message.)"
+_NOTHING_DELIVERED = "(The chatbot sent nothing.)"
+
+
+class UserSimulator:
+    """Talk to a bot as `scenario` says, until the end signal or the turn limit."""
+
+    def __init__(
+        self,
+        client: LLMClient,
+        config: LLMConfig,
+        scenario: ScenarioConfig,
+        *,
+        turn_timeout_s: float | None = None,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._scenario = scenario
+        self._turn_timeout_s = turn_timeout_s
+        self._system = _system_prompt(scenario)
+        self._signal = scenario.termination_signal
+        self._script = None if scenario.scripted_messages is None else list(scenario.scripted_messages)
+
+    async def run(
+        self, adapter: BotAdapter, session: Session, log: ConversationLog | None = None
+    ) -> ConversationLog:
+        """Hold the conversation and return it; a `log` given is filled as it goes, so that it outlives a failure.
+
+        Raises `BotError` when the bot fails and `SimulatorError` when the model playing the user does. A
+        model that stays silent twice ends it with `EndReason.SILENT_USER`.
+        """
+        log = ConversationLog(session.conversation_id) if log is None else log
+        history = [Message("user", _OPENING)]
+        forms: tuple[Form, ...] = ()
+        while log.turns_taken < self._scenario.max_turns:
+            written = await self._write(history, log)
+            if written is None:
+                return log
+            text, ends = self._cut_signal(written)
+            if text:
+                delivered = await self._send(adapter, session, text, forms, log)
+                forms = delivered.forms or forms
+                history += [Message("assistant", written), Message("user", _shown(delivered))]
+            if ends:
+                log.terminated, log.ended_by = True, EndReason.USER
+                return log
+        log.ended_by = EndReason.TURN_LIMIT
+        return log
+
+    async def _write(self, history: list[Message], log: ConversationLog) -> str | None:
+        """Return the user's next message; None when there is none, with the reason in the log."""
+        if self._script is not None:
+            if log.turns_taken < len(self._script):
+                return self._script[log.turns_taken]
+            log.terminated, log.ended_by = True, EndReason.SCRIPT
+            return None
+        written = await self._next_message(history)
+        if not written.strip():
+            written = await self._next_message(self._reminded(history))
+        if not written.strip():
+            log.ended_by = EndReason.SILENT_USER
+            return None
+        return written
+
+    async def _next_message(self, history: list[Message]) -> str:
+        with boundary(Owner.SIMULATOR, "user model"):
+            return await self._client.complete(self._config, self._system, list(history)) or ""
+
+    def _reminded(self, history: list[Message]) -> list[Message]:
+        reminder = (
+            "\n(Your last message was empty. Write what you, the user, say next, "
+            f"or {self._signal} alone if you are done.)"
+        )
+        return [*history[:-1], replace(history[-1], content=history[-1].content + reminder)]
+
+    def _cut_signal(self, written: str) -> tuple[str, bool]:
+        """Take the end signal out; last words before it are still said."""
+        text, found, _ = written.partition(self._signal)
+        return text.strip(), bool(found)
+
+    async def _send(
+        self,
+        adapter: BotAdapter,
+        session: Session,
+        text: str,
+        forms: tuple[Form, ...],
+        log: ConversationLog,
+    ) -> Delivered:
+        submission = _parse_submission(text, forms)
+        extra: dict[str, Any] = {"submission": submission} if submission else {}
+        turn = Turn(text, (), submission)
+        log.turns.append(turn)
+        started = time.perf_counter()
+        try:
+            with boundary(Owner.BOT, f"turn {log.turns_taken}"):
+                async with self._time_limit():
+                    delivered = await adapter.send(session, text, **extra)
+        finally:
+            turn.latency_s = time.perf_counter() - started
+        turn.delivered, turn.forms = tuple(delivered.messages), tuple(delivered.forms)
+        return delivered
+
+    def _time_limit(self) -> AbstractAsyncContextManager[Any]:
+        return asyncio.timeout(self._turn_timeout_s) if self._turn_timeout_s else nullcontext()
+
+
+def _system_prompt(scenario: ScenarioConfig) -> str:
+    persona = f"\nWho you are: {scenario.persona.instructions}\n" if scenario.persona else ""
+    return f"""You play a person who writes to a chatbot. Stay in that role from first to last.
+{persona}
+What you are here for:
+{scenario.user_instructions.strip()}
+
+How to write:
+- Only what the person would type: short, natural, one message at a time. Never answer as the chatbot.
+- You see what the chatbot sends you and nothing else.
+- A form arrives in square brackets with its fields. To hand it in, write one JSON object and nothing beside it:
+  {{"form": "<name of the form>", "values": {{"<field>": <value>}}}}
+  with a fitting value for every required field.
+- When you have what you came for, or it is plain that you will not get it, write {scenario.termination_signal}.
+"""
+
+
+def _shown(delivered: Delivered) -> str:
+    parts = [*delivered.messages, *(_describe_form(form) for form in delivered.forms)]
+    parts += [f"[The chatbot sent a file or picture: {media}]" for media in delivered.media]
+    return "\n".join(part for part in parts if part.strip()) or _NOTHING_DELIVERED
+
+
+def _describe_form(form: Form) -> str:
+    fields = "; ".join(
+        f"{field.name} ({field.type}{', required' if field.required else ''}"
+        + (f", one of: {', '.join(field.options)}" if field.options else "")
+        + ")"
+        for field in form.fields
+    )
+    titled = f" “{form.title}”" if form.title else ""
+    return f"[The chatbot sent the form {form.name}{titled} to fill in. Fields: {fields}]"
+
+
+def _parse_submission(text: str, forms: tuple[Form, ...]) -> FormSubmission | None:
+    """Read a submission of one of the forms that are open; anything else is just a message."""
+    start, end = text.find("{"), text.rfind("}")
+    if not forms or start < 0 or end < start:
+        return None
+    try:
+        body = json.loads(text[start : end + 1])
+    except ValueError:
+        return None
+    if not isinstance(body, dict) or body.get("form") not in {form.name for form in forms}:
+        return None
+    values = body.get("values")
+    return FormSubmission(body["form"], values) if isinstance(values, dict) else None

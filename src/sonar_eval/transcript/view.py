@@ -1,0 +1,110 @@
+"""Reading a trace as a conversation's inner side: which tools ran, with what, to what end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ToolInvocation:
+    """One call of a tool; `success` is None when the trace does not tell."""
+
+    name: str
+    success: bool | None
+    error_type: str | None
+    span_id: str
+    started_at: str | None = None
+    duration_ms: float | None = None
+    trace_id: str | None = None
+    call_id: str | None = None
+    args: Any = None
+    result: Any = None
+    error_message: str | None = None
+    soft_error: bool = False
+    fault: dict[str, Any] | None = None
+    """What was injected into this call, when something was."""
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether the trace shows a failure: said outright, or by an error type without a verdict."""
+        return self.success is False or (self.success is None and bool(self.error_type))
+
+    @property
+    def outcome_unknown(self) -> bool:
+        """Tell whether the trace says neither that it worked nor that it failed."""
+        return self.success is None and not self.error_type
+
+
+@dataclass
+class Transcript:
+    """The trace of one conversation: plain rows as the ingest answers them."""
+
+    conversation_id: str
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    spans: list[dict[str, Any]] = field(default_factory=list)
+    content: list[dict[str, Any]] = field(default_factory=list)
+    completeness: dict[str, Any] | None = None
+    """How far the trace is known to be whole; None when whoever made it did not say."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing arrived at all."""
+        return not (self.runs or self.spans)
+
+    @property
+    def incomplete(self) -> bool:
+        """Tell whether it is known not to be whole; unknown is not incomplete."""
+        return self.completeness is not None and not self.completeness.get("complete", True)
+
+    @property
+    def redacted(self) -> bool:
+        """Tell whether some of the content was withheld before it was stored."""
+        return any(row.get("redaction") for row in self.content)
+
+    @property
+    def tool_calls(self) -> list[ToolInvocation]:
+        """List the calls of tools, in the order of the rows."""
+        return [self._invocation(span) for span in self.spans if span.get("kind") == "tool"]
+
+    def _invocation(self, span: dict[str, Any]) -> ToolInvocation:
+        span_id, trace_id = str(span.get("span_id", "")), span.get("trace_id")
+        content = self.content_for(span_id, trace_id=trace_id)
+        return ToolInvocation(
+            name=str(span.get("tool_name") or span.get("name") or ""),
+            success=span.get("tool_success"),
+            error_type=span.get("error_type"),
+            span_id=span_id,
+            started_at=span.get("started_at"),
+            duration_ms=span.get("duration_ms"),
+            trace_id=trace_id,
+            call_id=span.get("call_id"),
+            args=_value(content, "tool_arguments"),
+            result=_value(content, "tool_result"),
+            error_message=span.get("error_message"),
+            soft_error=bool(span.get("soft_error")),
+            fault=span.get("fault"),
+        )
+
+    def tokens(self) -> tuple[int, int]:
+        """Sum prompt and completion tokens over the runs; a count nobody gave is 0."""
+        prompt = sum(run.get("input_tokens") or 0 for run in self.runs)
+        completion = sum(run.get("output_tokens") or 0 for run in self.runs)
+        return prompt, completion
+
+    @property
+    def tokens_known(self) -> bool:
+        """Tell whether any run has a token count."""
+        return any(run.get("input_tokens") is not None for run in self.runs)
+
+    def content_for(self, span_id: str, *, trace_id: str | None = None) -> list[dict[str, Any]]:
+        """List the content rows of one span; span ids are unique only within a trace."""
+        return [
+            row
+            for row in self.content
+            if row.get("span_id") == span_id and (trace_id is None or row.get("trace_id") in (None, trace_id))
+        ]
+
+
+def _value(content: list[dict[str, Any]], kind: str) -> Any:
+    return next((row.get("value") for row in content if row.get("type") == kind), None)

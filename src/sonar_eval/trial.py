@@ -1,0 +1,219 @@
+"""The story of one conversation, from setup to verdict; each step under its border."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from .adapter import BotAdapter, Seed, Session, TrialContext
+from .assertions import AssertionEngine, AssertionResult
+from .config import ScenarioConfig, TaskConfig
+from .conversation import ConversationLog, EndReason
+from .errors import BoundaryError, IngestError, Owner, SimulatorError, boundary
+from .grader import Grader
+from .interceptor import Fidelity, ProxyInterceptor, RuleReport, rule_reports
+from .llm import LLMClient, LLMConfig
+from .results import GraderResult, Outcome, TrialFailure, TrialResult
+from .simulator import UserSimulator
+from .transcript import Transcript
+
+GraderFactory = Callable[[ScenarioConfig], Grader]
+
+
+class TranscriptSource(Protocol):
+    """Whatever can be asked for a conversation's trace."""
+
+    async def pull(self, conversation_id: str) -> Transcript:
+        """Return the trace once it is whole."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What every trial of a run shares."""
+
+    task: TaskConfig
+    adapter: BotAdapter
+    llm: LLMClient
+    ingest: TranscriptSource
+    grader_factory: GraderFactory | None = None
+
+
+@dataclass
+class _Story:
+    """What is known of a trial so far; whatever happens next, this is not lost."""
+
+    context: TrialContext
+    log: ConversationLog
+    transcript: Transcript | None = None
+    failure: BoundaryError | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+async def run_trial(
+    parts: Parts, scenario: ScenarioConfig, *, index: int, random_seed: int, conversation_id: str
+) -> TrialResult:
+    """Hold one conversation and judge it; never raises for what fails on the way.
+
+    `scenario` must be resolved. Cancellation passes through, after teardown.
+    """
+    started_at, started = datetime.now(UTC).isoformat(), time.perf_counter()
+    story = _Story(
+        _context(parts, scenario, index, random_seed, conversation_id), ConversationLog(conversation_id)
+    )
+    try:
+        await _converse(parts, scenario, story)
+        story.transcript = await _pull(parts, conversation_id)
+    except BoundaryError as error:
+        story.failure = error
+    if story.transcript is None and story.log.turns:
+        story.transcript = await _salvage(parts, conversation_id)
+    result = await _judge(parts, scenario, story)
+    result.started_at, result.duration_s = started_at, time.perf_counter() - started
+    return result
+
+
+def _context(
+    parts: Parts, scenario: ScenarioConfig, index: int, random_seed: int, conversation_id: str
+) -> TrialContext:
+    return TrialContext(
+        conversation_id,
+        Seed(copy.deepcopy(scenario.seed)),
+        scenario.faults,
+        scenario.fidelity,
+        index=index,
+        random_seed=random_seed,
+        variant=copy.deepcopy(parts.task.variant),
+        params=copy.deepcopy(scenario.params),
+        interceptor=ProxyInterceptor(scenario.faults),
+        tenant=parts.task.tenant,
+    )
+
+
+async def _converse(parts: Parts, scenario: ScenarioConfig, story: _Story) -> None:
+    session = Session(story.context.conversation_id)
+    try:
+        with boundary(Owner.HARNESS, "setup"):
+            session = await parts.adapter.setup_trial(story.context)
+        await _simulate(parts, scenario, story, session)
+    finally:
+        await _tear_down(parts, story, session)
+
+
+async def _simulate(parts: Parts, scenario: ScenarioConfig, story: _Story, session: Session) -> None:
+    assert scenario.user_llm is not None, "the scenario was not resolved"
+    config = _seeded(scenario.user_llm, story.context.random_seed)
+    simulator = UserSimulator(parts.llm, config, scenario, turn_timeout_s=parts.task.turn_timeout_s)
+    with boundary(Owner.SIMULATOR, "conversation"):
+        await simulator.run(parts.adapter, session, story.log)
+    if story.log.ended_by is EndReason.SILENT_USER:
+        raise SimulatorError("the simulated user said nothing, twice in a row", step="user model")
+
+
+async def _tear_down(parts: Parts, story: _Story, session: Session) -> None:
+    """Release the trial; what goes wrong here is a note beside the verdict, never in its place."""
+    try:
+        async with asyncio.timeout(parts.task.teardown_timeout_s):
+            with boundary(Owner.HARNESS, "teardown"):
+                await parts.adapter.teardown_trial(session)
+    except TimeoutError:
+        story.warnings.append(f"teardown did not end within {parts.task.teardown_timeout_s:g} s")
+    except BoundaryError as error:
+        story.warnings.append(f"teardown failed: {error}")
+
+
+async def _pull(parts: Parts, conversation_id: str) -> Transcript:
+    with boundary(Owner.INGEST, "pull"):
+        transcript = await parts.ingest.pull(conversation_id)
+    if transcript.incomplete:
+        reasons = "; ".join((transcript.completeness or {}).get("reasons") or ["no reason given"])
+        raise IngestError(f"incomplete transcript: {reasons}", step="pull")
+    return transcript
+
+
+async def _salvage(parts: Parts, conversation_id: str) -> Transcript | None:
+    """Fetch what there is of a trial that failed, for whoever wants to know why."""
+    fetch = getattr(parts.ingest, "fetch", None)
+    if fetch is None:
+        return None
+    try:
+        transcript: Transcript = await fetch(conversation_id)
+    except Exception:
+        return None
+    return None if transcript.is_empty else transcript
+
+
+async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> TrialResult:
+    result = TrialResult(
+        story.context.conversation_id,
+        [],
+        None,
+        story.log,
+        index=story.context.index,
+        transcript=story.transcript,
+        faults=_faults(story),
+        random_seed=story.context.random_seed,
+        warnings=story.warnings,
+    )
+    if story.failure is not None:
+        result.failure = TrialFailure.of(story.failure)
+        by_bot = story.failure.owner is Owner.BOT
+        result.outcome = Outcome.BOT_FAILURE if by_bot else Outcome.ERRORED
+        result.assertions = _not_held(scenario, result.failure) if by_bot else []
+        return result
+    assert story.transcript is not None
+    if story.transcript.redacted:
+        story.warnings.append("the trace is redacted: checks and judge did not see all content")
+    # A check may be slow; other trials share this loop.
+    engine = AssertionEngine(scenario.assertions)
+    result.assertions = await asyncio.to_thread(engine.evaluate, story.transcript, story.log)
+    await _grade(parts, scenario, story.transcript, result)
+    return result
+
+
+def _not_held(scenario: ScenarioConfig, failure: TrialFailure) -> list[AssertionResult]:
+    return [
+        AssertionResult(assertion.name, assertion.severity, False, str(failure))
+        for assertion in scenario.assertions
+    ]
+
+
+async def _grade(parts: Parts, scenario: ScenarioConfig, transcript: Transcript, result: TrialResult) -> None:
+    if parts.grader_factory is None or not scenario.grader_rubric:
+        return
+    result.judge_asked = True
+    try:
+        with boundary(Owner.JUDGE, "grader"):
+            verdict: GraderResult = await parts.grader_factory(scenario).grade(transcript, result.log)
+    except BoundaryError as error:
+        result.grader_failure = TrialFailure.of(error)
+        return
+    if verdict.error is None:
+        result.grader = verdict
+    else:
+        said = f"{verdict.error}; the judge said: {verdict.reasoning[:500]}"
+        result.grader_failure = TrialFailure(Owner.JUDGE, "verdict", "unreadable", said)
+
+
+def _faults(story: _Story) -> list[RuleReport]:
+    """Count what fired: by the interceptor in this process, or by the marks the bot left on its spans."""
+    spec, calls = story.context.faults, story.transcript.tool_calls if story.transcript else []
+    if story.context.fidelity is Fidelity.REAL:
+        seen: dict[str, int] = {}
+        for call in calls:
+            seen[call.name] = seen.get(call.name, 0) + 1
+        marks = [(int(c.fault["rule"]), int(c.fault["call_index"])) for c in calls if c.fault]
+        return rule_reports(spec, marks, seen)
+    interceptor = story.context.interceptor
+    assert interceptor is not None
+    fired = [(firing.rule, firing.call_index) for firing in interceptor.firings]
+    return rule_reports(spec, fired, interceptor.calls_seen)
+
+
+def _seeded(config: LLMConfig, random_seed: int) -> LLMConfig:
+    return replace(config, seed=random_seed) if config.seed is None else config
