@@ -256,9 +256,7 @@ def _decision_for(rule: FaultRule) -> InterceptDecision:
         return InterceptDecision(DecisionKind.DELAY, float(rule.payload or 0.0))
     raised = TimeoutError if rule.action is Action.TIMEOUT else InjectedFault
     said = f": {rule.payload}" if isinstance(rule.payload, str) else ""
-    return InterceptDecision(
-        DecisionKind.RAISE, raised(f"injected {rule.action.value} for {rule.target}{said}")
-    )
+    return InterceptDecision(DecisionKind.RAISE, raised(f"injected {rule.action.value} for {rule.target}{said}"))
 
 
 def serialize_faults(spec: FaultSpec) -> list[dict[str, Any]]:

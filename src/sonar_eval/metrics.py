@@ -150,9 +150,7 @@ class ScenarioReport:
     def safety_violations(self) -> int:
         """Count the evaluations of safety-critical assertions that did not hold."""
         return sum(
-            metric.k - metric.passes
-            for metric in self.assertions
-            if metric.severity is Severity.SAFETY_CRITICAL
+            metric.k - metric.passes for metric in self.assertions if metric.severity is Severity.SAFETY_CRITICAL
         )
 
     @property
@@ -262,9 +260,7 @@ def _fault_warnings(trials: list[TrialResult]) -> list[str]:
         if any(report.fired for report in reports):
             continue
         seen = max(report.calls_seen for report in reports)
-        called = sorted(
-            {call.name for trial in trials if trial.transcript for call in trial.transcript.tool_calls}
-        )
+        called = sorted({call.name for trial in trials if trial.transcript for call in trial.transcript.tool_calls})
         wanted = f", index {rule.when_call_index} wanted" if rule.when_call_index is not None else ""
         warnings.append(
             f"fault on {rule.target!r} never matched in any of {len(trials)} trials: "

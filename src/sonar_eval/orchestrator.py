@@ -8,19 +8,45 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .adapter import BotAdapter, validate_bot_adapter
+from .adapter import BotAdapter, Seed, TrialContext, validate_bot_adapter
+from .assertions import AssertionEngine, AssertionResult
 from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog
-from .errors import Owner
+from .errors import EmptyTranscriptError, Owner
+from .grader import Grader
 from .llm import LLMClient
-from .metrics import ScenarioReport, roll_up
+from .metrics import ScenarioReport, roll_up, summarize
 from .records import scenario_record, trial_record
-from .results import Outcome, TrialFailure, TrialResult
+from .results import GraderResult, Outcome, TrialFailure, TrialResult
+from .simulator import UserSimulator
 from .store import NullStore, ResultStore
 from .transcript import IngestClient
 from .trial import GraderFactory, Parts, TranscriptSource, run_trial
 
-__all__ = ["Orchestrator", "TrialResult", "trial_seed"]
+# The parts a run is made of were always importable from here, and still are.
+__all__ = [
+    "AssertionEngine",
+    "AssertionResult",
+    "BotAdapter",
+    "ConversationLog",
+    "EmptyTranscriptError",
+    "Grader",
+    "GraderResult",
+    "IngestClient",
+    "LLMClient",
+    "NullStore",
+    "Orchestrator",
+    "ResultStore",
+    "ScenarioConfig",
+    "ScenarioReport",
+    "Seed",
+    "TaskConfig",
+    "TrialContext",
+    "TrialResult",
+    "UserSimulator",
+    "summarize",
+    "trial_seed",
+]
 
 log = logging.getLogger(__name__)
 

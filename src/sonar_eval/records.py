@@ -77,9 +77,7 @@ def read_trial(record: dict[str, Any]) -> TrialResult:
     return TrialResult(
         conversation_id,
         [
-            AssertionResult(
-                row["name"], Severity(row["severity"]), row["passed"], row["detail"], row["unknown"]
-            )
+            AssertionResult(row["name"], Severity(row["severity"]), row["passed"], row["detail"], row["unknown"])
             for row in record["assertions"]
         ],
         GraderResult(**record["grader"]) if record["grader"] else None,

@@ -63,9 +63,7 @@ async def run_trial(
     `scenario` must be resolved. Cancellation passes through, after teardown.
     """
     started_at, started = datetime.now(UTC).isoformat(), time.perf_counter()
-    story = _Story(
-        _context(parts, scenario, index, random_seed, conversation_id), ConversationLog(conversation_id)
-    )
+    story = _Story(_context(parts, scenario, index, random_seed, conversation_id), ConversationLog(conversation_id))
     try:
         await _converse(parts, scenario, story)
         story.transcript = await _pull(parts, conversation_id)

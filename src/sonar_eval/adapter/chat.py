@@ -106,9 +106,7 @@ class ChatAgent:
         }
         with self._tracer.start_as_current_span(f"invoke_agent {self._name}", attributes=attributes) as span:
             answer = await self._until_answered()
-            _put_json(
-                span, "gen_ai.output.messages", [_as_genai(Message("assistant", answer))] if answer else []
-            )
+            _put_json(span, "gen_ai.output.messages", [_as_genai(Message("assistant", answer))] if answer else [])
             return answer
 
     async def _until_answered(self) -> str:

@@ -102,9 +102,7 @@ class OpenAIClient:
         try:
             return response.json()
         except ValueError as error:
-            raise LLMAnswerError(
-                f"{model} at {self._url} answered no JSON: {response.text[:_QUOTED]}"
-            ) from error
+            raise LLMAnswerError(f"{model} at {self._url} answered no JSON: {response.text[:_QUOTED]}") from error
 
 
 def _write_message(message: Message) -> dict[str, Any]:
@@ -138,9 +136,7 @@ def _read_reply(body: Any, model: str, url: str) -> ChatReply:
         text = _read_text(message.get("content"))
         calls = tuple(_read_call(call, place) for place, call in enumerate(message.get("tool_calls") or ()))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise LLMAnswerError(
-            f"{model} at {url} answered no chat completion: {str(body)[:_QUOTED]}"
-        ) from error
+        raise LLMAnswerError(f"{model} at {url} answered no chat completion: {str(body)[:_QUOTED]}") from error
     if refusal and not text:
         raise LLMAnswerError(f"{model} at {url} refused: {refusal}")
     return ChatReply(
@@ -164,9 +160,7 @@ def _read_call(call: dict[str, Any], place: int) -> ToolRequest:
         arguments = raw
     if isinstance(arguments, dict):
         return ToolRequest(identity, function["name"], arguments)
-    return ToolRequest(
-        identity, function["name"], {}, error=f"arguments are no JSON object: {str(raw)[:200]}"
-    )
+    return ToolRequest(identity, function["name"], {}, error=f"arguments are no JSON object: {str(raw)[:200]}")
 
 
 def _read_usage(usage: Any) -> Usage:

@@ -26,9 +26,7 @@ class ScriptedClient:
     A reply that is an exception is raised. Every call stands in `requests`.
     """
 
-    def __init__(
-        self, replies: Iterable[Reply] | Callable[[Request], Reply], *, name: str = "scripted"
-    ) -> None:
+    def __init__(self, replies: Iterable[Reply] | Callable[[Request], Reply], *, name: str = "scripted") -> None:
         self.name = name
         self.requests: list[Request] = []
         self._compute = replies if callable(replies) else None

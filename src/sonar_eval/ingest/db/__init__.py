@@ -1,0 +1,5 @@
+"""Where spans are kept."""
+
+from .store import SpanStore
+
+__all__ = ["SpanStore"]

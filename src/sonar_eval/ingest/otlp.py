@@ -1,0 +1,225 @@
+"""Decoding OTLP/HTTP trace requests, protobuf and JSON, into spans.
+
+Knows the protocol and nothing of what the attributes mean.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import zlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
+from google.protobuf.message import DecodeError
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+
+from .span import Span, SpanEvent, StatusCode
+
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+MAX_BODY_BYTES = 20 * 1024 * 1024
+
+_STATUS: tuple[StatusCode, ...] = ("UNSET", "OK", "ERROR")
+_IDS = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
+
+
+class OTLPError(Exception):
+    """A request that is answered with `status` and never stored."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The good spans of a request, and how many were not, with the first reason."""
+
+    spans: list[Span]
+    rejected: int = 0
+    reason: str = ""
+
+
+class Encoding(NamedTuple):
+    """How a request is written, which is how it is answered."""
+
+    media_type: str
+
+    @classmethod
+    def of(cls, content_type: str) -> Encoding:
+        """Read a Content-Type; raises `OTLPError` 415 for any that is neither protobuf nor JSON."""
+        media_type = content_type.partition(";")[0].strip().lower()
+        if media_type not in (PROTOBUF, JSON):
+            raise OTLPError(415, f"Content-Type must be {PROTOBUF} or {JSON}, got {content_type!r}")
+        return cls(media_type)
+
+    def error(self, message: str) -> bytes:
+        """Write a google.rpc.Status."""
+        return self._write(Status(code=3, message=message))
+
+    def answer(self, decoded: Decoded) -> bytes:
+        """Write the answer to a request that was taken; empty but for what was refused."""
+        response = ExportTraceServiceResponse()
+        if decoded.rejected:
+            response.partial_success.rejected_spans = decoded.rejected
+            response.partial_success.error_message = decoded.reason
+        return self._write(response)
+
+    def _write(self, message: Any) -> bytes:
+        if self.media_type == JSON:
+            return MessageToJson(message, indent=None).encode()
+        written: bytes = message.SerializeToString()
+        return written
+
+    def decode(self, body: bytes) -> Decoded:
+        """Read the spans of a request; raises `OTLPError` 400 when it is not one."""
+        request = _from_json(body) if self.media_type == JSON else _from_protobuf(body)
+        return _spans(request)
+
+
+def inflate(body: bytes, content_encoding: str, *, limit: int = MAX_BODY_BYTES) -> bytes:
+    """Undo a Content-Encoding; never holds more than `limit` bytes of the result.
+
+    Raises `OTLPError`: 413 over the limit, 400 for damaged data, 415 for an unknown encoding.
+    """
+    encoding = content_encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "deflate"):
+        raise OTLPError(415, f"Content-Encoding must be gzip, deflate or none, got {content_encoding!r}")
+    window = 16 + zlib.MAX_WBITS if encoding == "gzip" else zlib.MAX_WBITS
+    out, rest = bytearray(), body
+    while rest:
+        # A gzip body may hold several members one after the other.
+        member = zlib.decompressobj(window)
+        try:
+            out += member.decompress(rest, limit + 1 - len(out))
+        except zlib.error as error:
+            raise OTLPError(400, f"the body is no {encoding} data: {error}") from error
+        if len(out) > limit:
+            raise OTLPError(413, f"the body inflates beyond {limit} bytes")
+        if not member.eof:
+            raise OTLPError(400, f"the {encoding} data ends too early")
+        rest = member.unused_data
+    return bytes(out)
+
+
+def _from_protobuf(body: bytes) -> ExportTraceServiceRequest:
+    request = ExportTraceServiceRequest()
+    try:
+        request.ParseFromString(body)
+    except (DecodeError, ValueError) as error:
+        raise OTLPError(400, f"the body is no trace request in protobuf: {error}") from error
+    return request
+
+
+def _from_json(body: bytes) -> ExportTraceServiceRequest:
+    try:
+        parsed = json.loads(body, parse_constant=_refuse_constant)
+        if not isinstance(parsed, dict):
+            raise OTLPError(400, "the body must be a JSON object")
+        _hex_to_base64(parsed)
+        return ParseDict(parsed, ExportTraceServiceRequest(), ignore_unknown_fields=True)
+    except (ValueError, ParseError, RecursionError, TypeError, AttributeError) as error:
+        raise OTLPError(400, f"the body is no trace request in JSON: {str(error)[:300]}") from error
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _hex_to_base64(request: dict[str, Any]) -> None:
+    """OTLP writes ids in hex where protobuf's own JSON form has base64."""
+    for resource in request.get("resourceSpans") or ():
+        for scope in resource.get("scopeSpans") or ():
+            for span in scope.get("spans") or ():
+                for holder in (span, *(span.get("links") or ())):
+                    for key in _IDS.keys() & holder.keys():
+                        holder[key] = _id_as_base64(key, holder[key])
+
+
+def _id_as_base64(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{key} must be a hex string, got {type(value).__name__}")
+    try:
+        return base64.b64encode(binascii.unhexlify(value)).decode()
+    except binascii.Error as error:
+        raise ValueError(f"{key} must be hex, got {value[:40]!r}: {error}") from error
+
+
+def _spans(request: ExportTraceServiceRequest) -> Decoded:
+    spans: list[Span] = []
+    rejected, reason = 0, ""
+    for resource_spans in request.resource_spans:
+        resource = _attributes(resource_spans.resource.attributes)
+        for scope_spans in resource_spans.scope_spans:
+            for message in scope_spans.spans:
+                problem = _problem(message)
+                if problem:
+                    rejected, reason = rejected + 1, reason or problem
+                else:
+                    spans.append(_span(message, scope_spans.scope.name, resource))
+    if rejected and not spans:
+        raise OTLPError(400, reason)
+    return Decoded(spans, rejected, reason)
+
+
+def _problem(message: SpanMessage) -> str:
+    for what, value, length in (("trace_id", message.trace_id, 16), ("span_id", message.span_id, 8)):
+        if len(value) != length or not any(value):
+            return f"{what} must be {length} bytes that are not all zero, got {value.hex()!r}"
+    return ""
+
+
+def _span(message: SpanMessage, scope: str, resource: dict[str, Any]) -> Span:
+    code = message.status.code
+    return Span(
+        message.trace_id.hex(),
+        message.span_id.hex(),
+        message.parent_span_id.hex() or None,
+        message.name,
+        message.kind,
+        message.start_time_unix_nano,
+        message.end_time_unix_nano,
+        _STATUS[code] if 0 <= code < len(_STATUS) else "UNSET",
+        message.status.message,
+        _attributes(message.attributes),
+        tuple(SpanEvent(e.name, e.time_unix_nano, _attributes(e.attributes)) for e in message.events),
+        message.flags,
+        scope,
+        resource,
+    )
+
+
+def _attributes(pairs: Any) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: AnyValue) -> Any:
+    match value.WhichOneof("value"):
+        case "string_value":
+            return value.string_value
+        case "bool_value":
+            return value.bool_value
+        case "int_value":
+            return value.int_value
+        case "double_value":
+            # What is stored must be strict JSON.
+            return value.double_value if math.isfinite(value.double_value) else str(value.double_value)
+        case "array_value":
+            return [_value(entry) for entry in value.array_value.values]
+        case "kvlist_value":
+            return _attributes(value.kvlist_value.values)
+        case "bytes_value":
+            return value.bytes_value.hex()
+    return None
