@@ -29,8 +29,8 @@ class TrialSetup:
     random_seed: int = 0
     seed: dict[str, Any] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)
-    variant: Variant = Variant()
-    faults: FaultSpec = FaultSpec()
+    variant: Variant = field(default_factory=Variant)
+    faults: FaultSpec = field(default_factory=FaultSpec)
     tenant: str | None = None
 
 

@@ -11,6 +11,7 @@ from .contract import (
     ToolSchema,
     Usage,
 )
+from .factory import make_client, make_config
 from .openai import OpenAIClient
 from .scripted import ScriptedClient
 
@@ -26,4 +27,6 @@ __all__ = [
     "ToolRequest",
     "ToolSchema",
     "Usage",
+    "make_client",
+    "make_config",
 ]

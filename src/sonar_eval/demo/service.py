@@ -1,0 +1,25 @@
+"""The café's bot as an app: what a team's own service looks like with the harness's routes mounted."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+
+from ..adapter.wire import TrialSetup
+from ..appside import FaultGate, trial_routes
+from .bot import CafeConversation, start_tracing
+
+
+async def open_conversation(setup: TrialSetup) -> CafeConversation:
+    """Open the shop for one guest, with the posted faults in front of its tools."""
+    return CafeConversation(
+        setup.variant,
+        random_seed=setup.random_seed,
+        seed=setup.seed,
+        interceptor=FaultGate(setup.faults).interceptor,
+    )
+
+
+def create_app() -> Starlette:
+    """Make the app, with tracing on."""
+    start_tracing()
+    return Starlette(routes=trial_routes(open_conversation))

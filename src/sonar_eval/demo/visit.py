@@ -1,0 +1,116 @@
+"""What an offline model makes of the messages so far."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..llm import Message, ToolRequest
+from .shop import MENU, MILKS, SIZES
+
+_ORDER_ID = re.compile(r"\b[A-Z]-\d+\b")
+_AMOUNT = re.compile(r"(\d+(?:\.\d{1,2})?)\s*(?:eur|euros?|€)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call that was made, with its result; `failed` when the tool said so."""
+
+    name: str
+    args: dict[str, Any]
+    result: Any
+    failed: bool
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The conversation up to the user's last message and the calls made since."""
+
+    turn: int
+    said: str
+    """The user's last message."""
+    asked: str
+    """What the assistant said before it."""
+    calls: tuple[Call, ...] = ()
+    now: tuple[Call, ...] = field(default=())
+    """The calls since the user's last message."""
+
+    @property
+    def order(self) -> dict[str, Any] | None:
+        """The order as the tools last showed it."""
+        shown = [call.result for call in self.calls if isinstance(call.result, dict) and "total" in call.result]
+        return shown[-1] if shown else None
+
+    def made(self, name: str, **args: Any) -> list[Call]:
+        """List this turn's calls of a tool, with these among their arguments."""
+        return [call for call in self.now if call.name == name and args.items() <= call.args.items()]
+
+    def ever(self, name: str, **args: Any) -> list[Call]:
+        """List all calls of a tool that worked, with these among their arguments."""
+        return [
+            call
+            for call in self.calls
+            if call.name == name and not call.failed and args.items() <= call.args.items()
+        ]
+
+    def hears(self, pattern: str) -> bool:
+        """Tell whether the user's last message matches."""
+        return re.search(pattern, self.said, re.IGNORECASE) is not None
+
+    def wanted(self) -> dict[str, str]:
+        """Read item, size and milk out of the user's last message, as far as they are named."""
+        # What follows "instead of" is what the guest does not want any more.
+        text = re.split(r"\binstead of\b|\brather than\b", self.said.lower())[0]
+        found = {"item": [name for name in MENU if name in text]}
+        found["size"] = [name for name in SIZES if re.search(rf"\b{name}\b", text)]
+        found["milk"] = [name for name in MILKS if re.search(rf"\b{name}\b", text)]
+        return {key: names[-1] for key, names in found.items() if names}
+
+    def named_order(self) -> str | None:
+        """Read an order number out of the user's last message."""
+        match = _ORDER_ID.search(self.said)
+        return match.group(0) if match else None
+
+    def named_amount(self) -> float | None:
+        """Read an amount of money out of the user's last message."""
+        match = _AMOUNT.search(self.said)
+        return float(match.group(1)) if match else None
+
+    def submission(self) -> dict[str, Any] | None:
+        """Read a filled-in form out of the user's last message."""
+        start, end = self.said.find("{"), self.said.rfind("}")
+        try:
+            body = json.loads(self.said[start : end + 1]) if 0 <= start < end else None
+        except ValueError:
+            return None
+        values = body.get("values") if isinstance(body, dict) else None
+        return values if isinstance(values, dict) else None
+
+
+def read_visit(messages: Sequence[Message]) -> Visit:
+    """Make a visit of a chat history that ends in a user message or in tool results."""
+    turn, said, asked, spoken = 0, "", "", ""
+    requests: dict[str, ToolRequest] = {}
+    calls: list[Call] = []
+    since = 0
+    for message in messages:
+        if message.role == "user":
+            turn, said, asked, since = turn + 1, message.content, spoken, len(calls)
+        elif message.role == "assistant":
+            spoken = message.content or spoken
+            requests |= {call.id: call for call in message.tool_calls}
+        elif message.role == "tool" and message.tool_call_id in requests:
+            calls.append(_call(requests[message.tool_call_id], message.content))
+    return Visit(turn, said, asked, tuple(calls), tuple(calls[since:]))
+
+
+def _call(request: ToolRequest, content: str) -> Call:
+    try:
+        result = json.loads(content)
+    except ValueError:
+        result = content
+    failed = isinstance(result, dict) and "error" in result
+    return Call(request.name, dict(request.arguments), result, failed)
