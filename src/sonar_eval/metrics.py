@@ -132,9 +132,14 @@ class ScenarioReport:
         return sum(trial.passes(grader_required=self.grader_required) for trial in self.trials)
 
     @property
+    def decided(self) -> int:
+        """Count the trials of which it is known whether everything held."""
+        return self.judged - sum(trial.undecided for trial in self.trials)
+
+    @property
     def pass_rate(self) -> float | None:
-        """Return the share of judged trials in which everything held; None without one."""
-        return self.passing / self.judged if self.trials and self.judged else None
+        """Return the share of decided trials in which everything held; None without one."""
+        return self.passing / self.decided if self.trials and self.decided else None
 
     @property
     def mean_grader_score(self) -> float | None:

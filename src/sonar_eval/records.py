@@ -111,6 +111,7 @@ def scenario_record(report: ScenarioReport) -> dict[str, Any]:
         "error": report.error,
         "asked": report.k,
         "judged": report.judged,
+        "decided": report.decided,
         "passing": report.passing,
         "bot_failures": report.bot_failures,
         "errored": report.errored,

@@ -93,6 +93,12 @@ class TrialResult:
         """Tell whether faults were wanted and none took place."""
         return self.counted and bool(self.faults) and not any(rule.fired for rule in self.faults)
 
+    @property
+    def undecided(self) -> bool:
+        """Tell whether nothing failed but the evidence for something safety-critical is missing."""
+        failed = any(not result.passed and not result.unknown for result in self.assertions)
+        return self.counted and not failed and any(result.unknown for result in self.assertions)
+
     def passes(self, *, grader_required: bool = False) -> bool:
         """Tell whether every assertion held and, where it gates, the judge agreed."""
         if not self.counted or not all(result.passed for result in self.assertions):

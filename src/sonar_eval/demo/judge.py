@@ -1,4 +1,4 @@
-"""The offline judge: grades by fixed rules for the sentences it knows. A scripted stand-in, not a language model."""
+"""The offline judge: grades by fixed rules for the lines it knows. A scripted stand-in, not a language model."""
 
 from __future__ import annotations
 

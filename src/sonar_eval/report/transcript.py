@@ -1,0 +1,92 @@
+"""One trial for a person to read: who said what, which tools ran, what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def render_transcript(record: Mapping[str, Any]) -> str:
+    """Render a trial record as Markdown."""
+    return "\n".join([*_head(record), "", "## Conversation", *_conversation(record), "", *_verdicts(record), ""])
+
+
+def _head(record: Mapping[str, Any]) -> Iterator[str]:
+    yield f"# {record['scenario']}, trial {record['index'] + 1}: {'passed' if record['passed'] else 'not passed'}"
+    yield ""
+    yield f"- conversation `{record['conversation_id']}`, random seed {record['random_seed']}"
+    yield f"- outcome: {record['outcome']}, ended by {record['ended_by'] or 'a failure'} after {record['turns']} turns"
+    if record["failure"]:
+        failure = record["failure"]
+        yield f"- who failed: **{failure['owner']}** ({failure['step']}): {failure['message']}"
+    if record["redacted"]:
+        yield "- the trace is redacted: parts of the tool data were withheld before they were stored"
+    for fault in record["faults"]:
+        yield f"- fault `{fault['action']}` on `{fault['target']}`: hit {fault['fired']} of {fault['calls_seen']} calls"
+    for warning in record["warnings"]:
+        yield f"- warning: {warning}"
+    if record["transcript"] is None:
+        yield "- no transcript: the tool calls of this trial are not known"
+
+
+def _conversation(record: Mapping[str, Any]) -> Iterator[str]:
+    calls = _calls_by_turn(record)
+    for number, turn in enumerate(record["conversation"]):
+        yield f"\n**User:** {turn['user']}"
+        for call in calls.get(number, ()):
+            yield f"\n    {call}"
+        for message in turn["delivered"]:
+            yield f"\n**Bot:** {message}"
+        for form in turn["forms"]:
+            yield f"\n**Bot** sends the form *{form['name']}*: {', '.join(field['name'] for field in form['fields'])}"
+    for call in calls.get(-1, ()):
+        yield f"\n    {call}"
+
+
+def _calls_by_turn(record: Mapping[str, Any]) -> dict[int, list[str]]:
+    """Put each tool call to its turn, when there is one trace per turn; else all at the end (-1)."""
+    transcript = record["transcript"] or {"runs": [], "spans": [], "content": []}
+    runs = [run.get("trace_id") for run in transcript["runs"]]
+    paired = len(runs) == len(record["conversation"])
+    found: dict[int, list[str]] = {}
+    for span in transcript["spans"]:
+        if span.get("kind") == "tool":
+            turn = runs.index(span.get("trace_id")) if paired and span.get("trace_id") in runs else -1
+            found.setdefault(turn, []).append(_call(span, transcript["content"]))
+    return found
+
+
+def _call(span: Mapping[str, Any], content: list[Mapping[str, Any]]) -> str:
+    mine = [
+        row for row in content if (row["span_id"], row.get("trace_id")) == (span["span_id"], span.get("trace_id"))
+    ]
+    values = {row["type"]: row["value"] for row in mine}
+    fault = span.get("fault")
+    injected = f"   <- injected {fault['action']}" if fault else ""
+    called = f"{span.get('tool_name')}({_short(values.get('tool_arguments'))})"
+    if span.get("tool_success") is False:
+        return f"{called} -> FAILED {span.get('error_type')}: {span.get('error_message')}{injected}"
+    unknown = "" if span.get("tool_success") else "(outcome unknown) "
+    return f"{called} -> {unknown}{_short(values.get('tool_result'))}{injected}"
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 400 else f"{text[:400]}… ({len(text)} characters)"
+
+
+def _verdicts(record: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Verdict"
+    for row in record["assertions"]:
+        mark = "unknown" if row["unknown"] else ("held" if row["passed"] else "NOT held")
+        detail = f": {row['detail']}" if row["detail"] else ""
+        yield f"- {row['name']} ({row['severity']}): {mark}{detail}"
+    grader = record["grader"]
+    if grader:
+        yield f"- judge: {grader['score']:.2f}. {grader['reasoning']}"
+    elif record["judge_asked"]:
+        failure = record["grader_failure"] or {}
+        yield f"- judge: no verdict. {failure.get('message', '')}"

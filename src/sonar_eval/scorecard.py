@@ -1,0 +1,117 @@
+"""The numbers of one scenario, under the names that tracker, report and gate share."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .metrics import ScenarioReport
+from .stats import pass_at_k, pass_hat_k, quantile, wilson
+
+_DIGITS = 4
+_NOT_IN_A_NAME = re.compile(r"[^\w.\- ]")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number; `step` is k' on a curve."""
+
+    name: str
+    value: float
+    step: int = 0
+
+
+def scorecard(report: ScenarioReport) -> list[Score]:
+    """List the numbers of a report, headlines first; what is undefined or not finite is left out."""
+    found = [*_headlines(report), *_assertions(report), *_tokens(report), *_faults(report)]
+    return [
+        Score(score.name, round(score.value, _DIGITS), score.step)
+        for score in found
+        if score.value is not None and math.isfinite(score.value)
+    ]
+
+
+def clean_name(name: str) -> str:
+    """Make a metric name of any text: stable, and distinct from that of any other text."""
+    cleaned = _NOT_IN_A_NAME.sub("_", name).strip(". ")[:80]
+    if cleaned == name:
+        return name
+    return f"{cleaned or 'x'}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:6]}"
+
+
+def _headlines(report: ScenarioReport) -> Iterable[Score]:
+    rate, n = report.pass_rate, report.decided
+    if rate is not None and not report.unchecked:
+        interval = wilson(rate, n)
+        yield Score("pass_rate", rate)
+        yield Score("pass_rate_ci_low", interval.low)
+        yield Score("pass_rate_ci_high", interval.high)
+        yield from _curve("pass_hat_k", [pass_hat_k(n, report.passing, k) for k in range(1, n + 1)])
+        yield from _curve("pass_at_k", [pass_at_k(n, report.passing, k) for k in range(1, n + 1)])
+    if report.mean_grader_score is not None:
+        yield Score("judge_mean", report.mean_grader_score)
+    yield Score("safety_violations", report.safety_violations)
+    yield Score("trials_asked", report.k)
+    yield Score("trials_judged", report.judged)
+    yield Score("trials_errored", report.errored)
+    yield Score("trials_ungraded", report.ungraded)
+    yield Score("trials_cut_off", report.cut_off)
+    yield Score("trials_not_exercised", report.not_exercised)
+    yield from _means(report)
+
+
+def _means(report: ScenarioReport) -> Iterable[Score]:
+    turns = [trial.log.turns_taken for trial in report.counted]
+    tokens = [
+        sum(trial.transcript.tokens())
+        for trial in report.counted
+        if trial.transcript is not None and trial.transcript.tokens_known
+    ]
+    latencies = [latency for trial in report.counted for latency in trial.latencies_s]
+    for name, values in (("turns_mean", turns), ("tokens_mean", tokens)):
+        if values:
+            yield Score(name, sum(values) / len(values))
+    for name, q in (("latency_p50_s", 0.5), ("latency_p95_s", 0.95)):
+        value = quantile(latencies, q)
+        if value is not None:
+            yield Score(name, value)
+
+
+def _assertions(report: ScenarioReport) -> Iterable[Score]:
+    for metric in report.assertions:
+        name = clean_name(metric.name)
+        if not metric.k:
+            continue
+        yield Score(f"assertion_pass_rate/{name}", metric.pass_rate)
+        yield from _curve(f"assertion_pass_hat_k/{name}", metric.pass_hat_curve)
+        yield from _curve(f"assertion_pass_at_k/{name}", metric.pass_at_curve)
+
+
+def _tokens(report: ScenarioReport) -> Iterable[Score]:
+    counted = [
+        trial.transcript.tokens()
+        for trial in report.counted
+        if trial.transcript is not None and trial.transcript.tokens_known
+    ]
+    if counted:
+        yield Score("tokens/bot_input", sum(prompt for prompt, _ in counted))
+        yield Score("tokens/bot_output", sum(completion for _, completion in counted))
+
+
+def _faults(report: ScenarioReport) -> Iterable[Score]:
+    fired: dict[str, int] = {}
+    for trial in report.counted:
+        for rule in trial.faults:
+            name = clean_name(f"{rule.rule} {rule.target} {rule.action}")
+            fired[name] = fired.get(name, 0) + rule.fired
+    for name, times in fired.items():
+        yield Score(f"fault_fired/{name}", times)
+
+
+def _curve(name: str, values: Iterable[float | None]) -> Iterable[Score]:
+    for k, value in enumerate(values, 1):
+        if value is not None:
+            yield Score(name, value, k)

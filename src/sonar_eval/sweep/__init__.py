@@ -1,0 +1,1 @@
+"""The sweep: Hydra composes the cells, each cell runs its trials, results go to the tracker."""

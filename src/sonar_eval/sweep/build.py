@@ -1,0 +1,278 @@
+"""From a configuration to objects. Bad input becomes one line, before anything is run."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..adapter import BotAdapter, Variant, load_adapter, load_object
+from ..adapter.http import HTTPBotAdapter
+from ..adapter.process import BotProcess
+from ..assertions import CHECKS, Assertion, Check, Severity
+from ..config import Persona, ScenarioConfig, TaskConfig
+from ..demo.guest import OfflineGuest
+from ..demo.judge import OfflineJudge
+from ..errors import ConfigError
+from ..grader import Grader
+from ..interceptor import Action, FaultRule, FaultSpec, Fidelity
+from ..llm import LLMClient, LLMConfig, make_client, make_config
+from ..trial import GraderFactory
+from .schema import ModelConf, SweepConf
+from .searchpath import shipped_conf, user_confs
+
+# What a check's factory calls its argument, and what one would write in YAML.
+_ALIASES = {"tool": "tool_name"}
+_NOBODY = LLMConfig("offline")
+
+
+def read_config(cfg: DictConfig) -> SweepConf:
+    """Turn a composed configuration into typed values.
+
+    Raises `ConfigError` naming the key that is missing, unknown or cannot be resolved.
+    """
+    unknown = sorted(set(map(str, cfg)) - {entry.name for entry in fields(SweepConf)} - {"hydra"})
+    if unknown:
+        known = ", ".join(entry.name for entry in fields(SweepConf))
+        raise ConfigError(f"unknown key {', '.join(unknown)!r} at the top of the configuration; known: {known}")
+    try:
+        nodes = {entry.name: OmegaConf.to_object(cfg[entry.name]) for entry in fields(SweepConf)}
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"configuration: {' '.join(str(error).split())}") from error
+    return SweepConf(**cast(dict[str, Any], nodes))
+
+
+def check(conf: SweepConf) -> None:
+    """Build all that can be built without starting anything; raises `ConfigError` for the first mistake."""
+    task = build_task(conf, ingest_base_url="http://unused", api_key=None)
+    task.resolve(build_scenario(conf))
+    build_user(conf)
+    build_grader_factory(conf)
+    if conf.model.provider != "offline":
+        make_client(asdict(conf.model))
+    _check_bot(conf)
+    _known("ingest.type", conf.ingest.type, ("embedded", "external"))
+    _known("tracking.type", conf.tracking.type, ("mlflow", "none"))
+
+
+def build_task(conf: SweepConf, *, ingest_base_url: str, api_key: str | None) -> TaskConfig:
+    """Build the task of a cell."""
+    task = conf.task
+    return TaskConfig(
+        ingest_base_url,
+        task.tenant,
+        _model_config(conf.user.llm),
+        _model_config(conf.grader.llm),
+        project=task.project,
+        api_key=api_key,
+        api_key_header=conf.ingest.api_key_header,
+        default_k=task.k,
+        concurrency=task.concurrency,
+        seed=task.seed,
+        retries=task.retries,
+        variant=build_variant(conf),
+        turn_timeout_s=task.turn_timeout_s,
+        teardown_timeout_s=task.teardown_timeout_s,
+        grader_required=conf.grader.required,
+        grader_threshold=conf.grader.threshold,
+    )
+
+
+def build_variant(conf: SweepConf) -> Variant:
+    """Build what the bot is to run with."""
+    return Variant(conf.model.name, conf.prompt.name, _prompt_text(conf), asdict(conf.model))
+
+
+def _prompt_text(conf: SweepConf) -> str:
+    prompt = conf.prompt
+    if prompt.text_file is None:
+        return prompt.text
+    places = [Path.cwd(), *reversed(user_confs()), shipped_conf()]
+    for place in places:
+        path = place / prompt.text_file
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise ConfigError(f"prompt {prompt.name!r}: no file {prompt.text_file!r} in {', '.join(map(str, places))}")
+
+
+def build_scenario(conf: SweepConf) -> ScenarioConfig:
+    """Build the scenario of a cell, with its fault."""
+    _known(f"bot {conf.bot.name!r}: fidelity", conf.bot.fidelity, tuple(kind.value for kind in Fidelity))
+    scenario = conf.scenario
+    return ScenarioConfig(
+        scenario.name,
+        scenario.user_instructions,
+        [_assertion(scenario.name, row) for row in scenario.assertions],
+        k=scenario.k,
+        fidelity=Fidelity(conf.bot.fidelity),
+        faults=build_faults(conf),
+        persona=Persona(scenario.persona.name, scenario.persona.instructions) if scenario.persona else None,
+        seed=scenario.seed,
+        params=scenario.params,
+        grader_rubric=scenario.rubric,
+        termination_signal=scenario.termination_signal,
+        max_turns=scenario.max_turns,
+        scripted_messages=scenario.scripted_messages,
+        strict_faults=scenario.strict_faults,
+    )
+
+
+def build_faults(conf: SweepConf) -> FaultSpec:
+    """Build the faults of a cell; raises `ConfigError` naming the rule that is wrong."""
+    return FaultSpec(tuple(_fault_rule(conf.fault.name, place, row) for place, row in enumerate(conf.fault.rules)))
+
+
+def _fault_rule(fault: str, place: int, row: Mapping[str, Any]) -> FaultRule:
+    where = f"fault {fault!r}, rule {place}"
+    _keys(where, row, required=("target", "action"), optional=("when_call_index", "payload"))
+    _known(f"{where}: action", row["action"], tuple(action.value for action in Action))
+    try:
+        return FaultRule(**{**row, "action": Action(row["action"])})
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _assertion(scenario: str, row: Mapping[str, Any]) -> Assertion:
+    where = f"scenario {scenario!r}, assertion {row.get('name') or row.get('check') or row.get('import')!r}"
+    severity = row.get("severity", Severity.CAPABILITY.value)
+    _known(f"{where}: severity", severity, tuple(level.value for level in Severity))
+    arguments = {key: value for key, value in row.items() if key not in ("name", "severity", "check", "import")}
+    if ("check" in row) == ("import" in row):
+        raise ConfigError(f"{where}: expected either check or import")
+    if "import" in row:
+        check, label = _imported(where, str(row["import"]), arguments), str(row["import"]).rpartition(":")[2]
+    else:
+        _known(f"{where}: check", row["check"], tuple(CHECKS))
+        check, label = _made(where, CHECKS[row["check"]], arguments), str(row["check"])
+    return Assertion(str(row.get("name") or label), Severity(severity), check)
+
+
+def _made(where: str, factory: Callable[..., Check], arguments: Mapping[str, Any]) -> Check:
+    named = {_ALIASES.get(key, key): value for key, value in arguments.items()}
+    try:
+        inspect.signature(factory).bind(**named)
+        return factory(**named)
+    except Exception as error:
+        wanted = ", ".join(inspect.signature(factory).parameters) or "no argument"
+        raise ConfigError(f"{where}: {error}; {factory.__name__} takes {wanted}") from error
+
+
+def _imported(where: str, path: str, arguments: Mapping[str, Any]) -> Check:
+    """Take the object as a check; with arguments, call it to get one."""
+    try:
+        found = load_object(path)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"{where}: {path} is no function but {type(found).__name__}")
+    return _made(where, found, arguments) if arguments else cast(Check, found)
+
+
+def build_user(conf: SweepConf) -> LLMClient:
+    """Make whoever plays the user."""
+    _known("user.type", conf.user.type, ("offline", "llm"))
+    if conf.user.type == "llm":
+        return _client("user", conf.user.llm)
+    if conf.scenario.scripted_messages is not None:
+        return OfflineGuest(("",))
+    return OfflineGuest.from_settings(conf.scenario.offline_user, signal=conf.scenario.termination_signal)
+
+
+def build_grader_factory(conf: SweepConf) -> GraderFactory | None:
+    """Make what makes the judge; None when nobody judges."""
+    _known("grader.type", conf.grader.type, ("offline", "llm", "none"))
+    if conf.grader.type == "none":
+        return None
+    client: LLMClient = OfflineJudge() if conf.grader.type == "offline" else _client("grader", conf.grader.llm)
+
+    def make(scenario: ScenarioConfig) -> Grader:
+        return Grader(
+            client,
+            scenario.grader_llm or _NOBODY,
+            scenario.grader_rubric or "",
+            reference=conf.scenario.reference,
+            pass_threshold=conf.grader.threshold,
+        )
+
+    make(ScenarioConfig("", ""))
+    return make
+
+
+def _client(role: str, model: ModelConf | None) -> LLMClient:
+    if model is None:
+        raise ConfigError(f"{role}.type=llm needs {role}.llm; see conf/{role}/local.yaml")
+    return make_client(asdict(model))
+
+
+def _model_config(model: ModelConf | None) -> LLMConfig:
+    return make_config(asdict(model)) if model else _NOBODY
+
+
+def _check_bot(conf: SweepConf) -> None:
+    """Find fault with a bot's settings without making it: making it starts its tracing."""
+    bot = conf.bot
+    _known("bot.type", bot.type, ("adapter", "http"))
+    if bot.type == "adapter":
+        load_object(_adapter_path(conf))
+    elif not (bot.url or bot.command):
+        raise ConfigError(
+            f"bot {bot.name!r}: expected url or command, e.g. bot.url=http://localhost:9000/sonar-eval"
+        )
+    _bot_key(conf)
+
+
+def _adapter_path(conf: SweepConf) -> str:
+    if not conf.bot.adapter:
+        raise ConfigError(f"bot {conf.bot.name!r}: expected bot.adapter=module:attribute")
+    # `python -m` looks in the current folder, a console script does not; a user's bot lies there.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return conf.bot.adapter
+
+
+def build_adapter(conf: SweepConf, environment: Mapping[str, str]) -> BotAdapter:
+    """Make the bot's adapter; a process it starts gets `environment` on top of ours."""
+    bot = conf.bot
+    if bot.type == "adapter":
+        try:
+            return load_adapter(_adapter_path(conf))
+        except TypeError as error:
+            raise ConfigError(f"bot {bot.name!r}: {error}") from error
+    process = None
+    if bot.command:
+        process = BotProcess(bot.command.replace("{python}", sys.executable), environment=environment)
+    return HTTPBotAdapter(bot.url or "", name=bot.name, key=_bot_key(conf), process=process)
+
+
+def _bot_key(conf: SweepConf) -> str | None:
+    return read_key(conf.bot.key_env, f"bot {conf.bot.name!r}: key_env")
+
+
+def read_key(variable: str | None, what: str) -> str | None:
+    """Read a key from the environment variable that the configuration names."""
+    if not variable:
+        return None
+    if not os.environ.get(variable):
+        raise ConfigError(f"{what} names the environment variable {variable}, which is empty")
+    return os.environ[variable]
+
+
+def _known(what: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{what}: unknown {value!r}, known: {', '.join(sorted(known))}")
+
+
+def _keys(what: str, row: Mapping[str, Any], *, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
+    missing = [key for key in required if key not in row]
+    unknown = [key for key in row if key not in (*required, *optional)]
+    if missing or unknown:
+        said = [f"missing {', '.join(missing)}"] if missing else []
+        said += [f"unknown {', '.join(map(str, unknown))}"] if unknown else []
+        raise ConfigError(f"{what}: {'; '.join(said)}; expected {', '.join((*required, *optional))}")

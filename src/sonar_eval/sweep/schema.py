@@ -1,0 +1,161 @@
+"""What a configuration may hold: one typed node per group, so that a typo is told and not ignored.
+
+Defaults that the SDK has too are taken from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+from ..config import ScenarioConfig, TaskConfig
+from ..interceptor import Fidelity
+from ..llm import LLMConfig
+from ..transcript.wire import DEFAULT_KEY_HEADER
+
+
+@dataclass
+class TaskConf:
+    """How many trials, and how they are run."""
+
+    name: str = "default"
+    k: int = TaskConfig.default_k
+    concurrency: int = TaskConfig.concurrency
+    retries: int = TaskConfig.retries
+    seed: int = TaskConfig.seed
+    tenant: str = "local"
+    project: str = TaskConfig.project
+    turn_timeout_s: float | None = 120.0
+    teardown_timeout_s: float = TaskConfig.teardown_timeout_s
+
+
+@dataclass
+class PersonaConf:
+    """Who the user is."""
+
+    name: str = MISSING
+    instructions: str = MISSING
+
+
+@dataclass
+class ScenarioConf:
+    """One situation; `assertions` are rows of name, severity and either check or import."""
+
+    name: str = MISSING
+    user_instructions: str = MISSING
+    persona: PersonaConf | None = None
+    scripted_messages: list[str] | None = None
+    offline_user: dict[str, Any] = field(default_factory=dict)
+    assertions: list[dict[str, Any]] = field(default_factory=list)
+    rubric: str | None = None
+    reference: str | None = None
+    seed: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
+    k: int | None = None
+    max_turns: int = ScenarioConfig.max_turns
+    termination_signal: str = ScenarioConfig.termination_signal
+    strict_faults: bool = ScenarioConfig.strict_faults
+
+
+@dataclass
+class FaultConf:
+    """Faults; `rules` are rows of target, action, when_call_index and payload."""
+
+    name: str = MISSING
+    rules: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class ModelConf:
+    """A model: an offline stand-in, or one behind an OpenAI-compatible endpoint."""
+
+    name: str = MISSING
+    provider: str = MISSING
+    model: str = MISSING
+    base_url: str | None = None
+    api_key_env: str | None = None
+    temperature: float = LLMConfig.temperature
+    max_tokens: int = LLMConfig.max_tokens
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    reliability: float | None = None
+    habit: float | None = None
+
+
+@dataclass
+class PromptConf:
+    """A system prompt, written here or in a text file."""
+
+    name: str = MISSING
+    text: str = ""
+    text_file: str | None = None
+
+
+@dataclass
+class BotConf:
+    """A bot: an adapter in this process, or a service reached or started."""
+
+    name: str = MISSING
+    type: str = MISSING
+    adapter: str | None = None
+    url: str | None = None
+    command: str | None = None
+    key_env: str | None = None
+    fidelity: str = Fidelity.MOCKED.value
+
+
+@dataclass
+class UserConf:
+    """Who plays the user."""
+
+    type: str = MISSING
+    llm: ModelConf | None = None
+
+
+@dataclass
+class GraderConf:
+    """Who judges, and whether the score gates."""
+
+    type: str = MISSING
+    llm: ModelConf | None = None
+    threshold: float = TaskConfig.grader_threshold
+    required: bool = TaskConfig.grader_required
+
+
+@dataclass
+class IngestConf:
+    """Where spans go and are asked back from."""
+
+    type: str = MISSING
+    base_url: str | None = None
+    api_key_env: str | None = None
+    api_key_header: str = DEFAULT_KEY_HEADER
+    quiet_s: float = 1.0
+    settle_timeout_s: float = 30.0
+
+
+@dataclass
+class TrackingConf:
+    """Where results go."""
+
+    type: str = MISSING
+    uri: str = "sqlite:///mlflow.db"
+    experiment: str = "sonar-eval"
+    parent_run_id: str | None = None
+
+
+@dataclass
+class SweepConf:
+    """One cell of a sweep."""
+
+    task: TaskConf = field(default_factory=TaskConf)
+    scenario: ScenarioConf = field(default_factory=ScenarioConf)
+    fault: FaultConf = field(default_factory=FaultConf)
+    model: ModelConf = field(default_factory=ModelConf)
+    prompt: PromptConf = field(default_factory=PromptConf)
+    bot: BotConf = field(default_factory=BotConf)
+    user: UserConf = field(default_factory=UserConf)
+    grader: GraderConf = field(default_factory=GraderConf)
+    ingest: IngestConf = field(default_factory=IngestConf)
+    tracking: TrackingConf = field(default_factory=TrackingConf)
