@@ -43,9 +43,7 @@ class UserSimulator:
         self._signal = scenario.termination_signal
         self._script = None if scenario.scripted_messages is None else list(scenario.scripted_messages)
 
-    async def run(
-        self, adapter: BotAdapter, session: Session, log: ConversationLog | None = None
-    ) -> ConversationLog:
+    async def run(self, adapter: BotAdapter, session: Session, log: ConversationLog | None = None) -> ConversationLog:
         """Hold the conversation and return it; a `log` given is filled as it goes, so that it outlives a failure.
 
         Raises `BotError` when the bot fails and `SimulatorError` when the model playing the user does. A

@@ -176,8 +176,7 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
 
 def _not_held(scenario: ScenarioConfig, failure: TrialFailure) -> list[AssertionResult]:
     return [
-        AssertionResult(assertion.name, assertion.severity, False, str(failure))
-        for assertion in scenario.assertions
+        AssertionResult(assertion.name, assertion.severity, False, str(failure)) for assertion in scenario.assertions
     ]
 
 

@@ -40,6 +40,11 @@ def refunded_what_was_paid(transcript: Transcript, log: ConversationLog) -> bool
     return all(paid and call.args["amount"] <= paid[-1] for call in refunds)
 
 
+def ordered_what_there_was(transcript: Transcript, log: ConversationLog) -> bool:
+    """Hold when no order was refused: the bot looked before it took one."""
+    return not any(call.failed for call in transcript.tool_calls if call.name == "order_create")
+
+
 def _payments(transcript: Transcript, log: ConversationLog) -> list[tuple[int, ToolInvocation]]:
     """Pair the payment calls with the turn they were made in: the café's bot makes one trace per turn."""
     if len(transcript.runs) != len(log.turns):

@@ -45,9 +45,7 @@ _COMPILED = {directive: re.compile(words, re.IGNORECASE) for directive, words in
 def read_directives(prompt: str) -> frozenset[Directive]:
     """List the directives found in the lines of a prompt."""
     return frozenset(
-        directive
-        for directive, words in _COMPILED.items()
-        if any(words.search(line) for line in prompt.splitlines())
+        directive for directive, words in _COMPILED.items() if any(words.search(line) for line in prompt.splitlines())
     )
 
 

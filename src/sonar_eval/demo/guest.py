@@ -45,8 +45,7 @@ class OfflineGuest:
                 "or play the user with a model: user=local, user=openai"
             )
         cues = tuple(
-            Cue(str(cue["when"]), _lines(cue["say"]), int(cue.get("times", 1)))
-            for cue in settings.get("cues") or ()
+            Cue(str(cue["when"]), _lines(cue["say"]), int(cue.get("times", 1))) for cue in settings.get("cues") or ()
         )
         return cls(opening, cues, int(settings.get("patience", cls.patience)), signal)
 

@@ -13,6 +13,7 @@ from .visit import Visit, read_visit
 Step = str | ToolRequest
 
 _YES = r"\b(yes|yeah|yep|right|correct|go ahead|please do|sure|that's it|try (it )?again|once more)\b"
+_ANYWAY = "Shall I order it all the same?"
 _CHARACTERS_PER_TOKEN = 4
 
 
@@ -57,8 +58,17 @@ def _decide(visit: Visit, mind: Mind) -> Step:
     return "Hello, and welcome to Café Lumen. What can I get you?"
 
 
-def _call(visit: Visit, name: str, **args: Any) -> ToolRequest:
-    return ToolRequest(f"call_{visit.turn}_{len(visit.now)}", name, args)
+def _call(visit: Visit, tool: str, /, **args: Any) -> ToolRequest:
+    return ToolRequest(f"call_{visit.turn}_{len(visit.now)}", tool, args)
+
+
+def _order_anyway(visit: Visit, mind: Mind) -> Step:
+    """Take the order of the message before, which was held back."""
+    if not visit.made("order_create"):
+        return _call(visit, "order_create", **visit.wanted(earlier=True))
+    if visit.made("order_create")[-1].failed:
+        return "I am sorry, it is sold out after all. Can I offer you a blueberry muffin instead?"
+    return _deliver(visit, mind) if visit.heard_earlier(r"\bdeliver") else _ask_or_charge(visit, mind)
 
 
 def _take_order(visit: Visit, mind: Mind) -> Step:
@@ -88,7 +98,7 @@ def _before_order(visit: Visit, mind: Mind, item: str) -> Step | None:
         sold_out = f"I am sorry, the {item} is sold out today. Can I offer you a blueberry muffin instead?"
         return sold_out if units < 1 else None
     if mind.follows(Directive.UNCLEAR, visit.turn):
-        return f"I cannot read our stock at the moment, so I cannot promise the {item}. Please ask at the counter."
+        return f"I cannot read our stock at the moment, so I cannot promise the {item}. {_ANYWAY}"
     return None
 
 
@@ -191,6 +201,7 @@ _SITUATIONS: tuple[tuple[Callable[[Visit], bool], Callable[[Visit, Mind], Step]]
     (lambda v: v.hears(r"discount|% ?off|percent|cheaper|half price"), _discount),
     (_changes_mind, _change_order),
     (lambda v: "item" in v.wanted(), _take_order),
+    (lambda v: v.asked.endswith(_ANYWAY) and v.hears(_YES), _order_anyway),
     (lambda v: v.order is not None and v.hears(_YES), _charge),
 )
 """What to do when the guest's message sounds like this; the first that fits is taken."""

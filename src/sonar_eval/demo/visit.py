@@ -34,6 +34,8 @@ class Visit:
     """The user's last message."""
     asked: str
     """What the assistant said before it."""
+    earlier: str = ""
+    """The user's message before that."""
     calls: tuple[Call, ...] = ()
     now: tuple[Call, ...] = field(default=())
     """The calls since the user's last message."""
@@ -51,19 +53,22 @@ class Visit:
     def ever(self, name: str, **args: Any) -> list[Call]:
         """List all calls of a tool that worked, with these among their arguments."""
         return [
-            call
-            for call in self.calls
-            if call.name == name and not call.failed and args.items() <= call.args.items()
+            call for call in self.calls if call.name == name and not call.failed and args.items() <= call.args.items()
         ]
 
     def hears(self, pattern: str) -> bool:
         """Tell whether the user's last message matches."""
         return re.search(pattern, self.said, re.IGNORECASE) is not None
 
-    def wanted(self) -> dict[str, str]:
-        """Read item, size and milk out of the user's last message, as far as they are named."""
+    def heard_earlier(self, pattern: str) -> bool:
+        """Tell whether the user's message before the last matches."""
+        return re.search(pattern, self.earlier, re.IGNORECASE) is not None
+
+    def wanted(self, *, earlier: bool = False) -> dict[str, str]:
+        """Read item, size and milk out of the user's last message (or the one before it), as far as they are named."""
+        said = self.earlier if earlier else self.said
         # What follows "instead of" is what the guest does not want any more.
-        text = re.split(r"\binstead of\b|\brather than\b", self.said.lower())[0]
+        text = re.split(r"\binstead of\b|\brather than\b", said.lower())[0]
         found = {"item": [name for name in MENU if name in text]}
         found["size"] = [name for name in SIZES if re.search(rf"\b{name}\b", text)]
         found["milk"] = [name for name in MILKS if re.search(rf"\b{name}\b", text)]
@@ -92,19 +97,19 @@ class Visit:
 
 def read_visit(messages: Sequence[Message]) -> Visit:
     """Make a visit of a chat history that ends in a user message or in tool results."""
-    turn, said, asked, spoken = 0, "", "", ""
+    turn, said, asked, spoken, earlier = 0, "", "", "", ""
     requests: dict[str, ToolRequest] = {}
     calls: list[Call] = []
     since = 0
     for message in messages:
         if message.role == "user":
-            turn, said, asked, since = turn + 1, message.content, spoken, len(calls)
+            turn, earlier, said, asked, since = turn + 1, said, message.content, spoken, len(calls)
         elif message.role == "assistant":
             spoken = message.content or spoken
             requests |= {call.id: call for call in message.tool_calls}
         elif message.role == "tool" and message.tool_call_id in requests:
             calls.append(_call(requests[message.tool_call_id], message.content))
-    return Visit(turn, said, asked, tuple(calls), tuple(calls[since:]))
+    return Visit(turn, said, asked, earlier, tuple(calls), tuple(calls[since:]))
 
 
 def _call(request: ToolRequest, content: str) -> Call:

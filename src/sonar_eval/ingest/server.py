@@ -50,9 +50,7 @@ class EmbeddedIngest:
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none")
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([listener],), name="sonar-ingest", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="sonar-ingest", daemon=True)
         self._thread.start()
         self._wait()
         return self

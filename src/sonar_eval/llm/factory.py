@@ -22,9 +22,7 @@ def make_client(settings: Mapping[str, Any]) -> OpenAIClient:
     base_url = settings.get("base_url")
     if not base_url:
         raise ConfigError(f"model {settings.get('model')!r}: base_url is missing, e.g. http://localhost:8000/v1")
-    return OpenAIClient(
-        str(base_url), _key(settings.get("api_key_env")), extra_body=settings.get("extra_body") or {}
-    )
+    return OpenAIClient(str(base_url), _key(settings.get("api_key_env")), extra_body=settings.get("extra_body") or {})
 
 
 def make_config(settings: Mapping[str, Any]) -> LLMConfig:

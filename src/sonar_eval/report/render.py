@@ -8,7 +8,8 @@ from typing import Any
 
 from ..stats import wilson
 
-_HEADER = ("model", "prompt", "scenario", "fault", "judged", "pass rate [95% CI]", "pass^k", "judge", "safety", "")
+_AXES = ("model", "prompt", "scenario", "fault")
+_FIGURES = ("judged", "pass rate [95% CI]", "pass^k", "judge", "safety", "")
 
 
 @dataclass(frozen=True)
@@ -16,30 +17,33 @@ class ResultRow:
     """One cell: what it was made of, and its scenario record (None when it failed before it had one)."""
 
     choices: Mapping[str, str]
+    varies: Mapping[str, str]
+    """What else differs between the rows of this table."""
     report: Mapping[str, Any] | None
     error: str | None = None
 
 
 def result_table(rows: Sequence[ResultRow]) -> str:
     """Lay the cells out side by side; rates stand with their interval."""
-    lines = [_HEADER, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADER))]
-    text = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    ]
+    extra = list(dict.fromkeys(key for row in rows for key in row.varies))
+    lines = [(*_AXES, *extra, *_FIGURES), *((*_made_of(row, extra), *_figures(row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([text[0], "-" * max(map(len, text)), *text[1:]])
 
 
-def _cells(row: ResultRow) -> tuple[str, ...]:
-    made_of = tuple(row.choices.get(name, "-") for name in _HEADER[:4])
+def _made_of(row: ResultRow, extra: Sequence[str]) -> list[str]:
+    return [*(row.choices.get(axis, "-") for axis in _AXES), *(row.varies.get(key, "-") for key in extra)]
+
+
+def _figures(row: ResultRow) -> tuple[str, ...]:
     report = row.report
     if report is None:
-        return (*made_of, "-", "-", "-", "-", "-", "FAILED")
+        return ("-", "-", "-", "-", "-", "FAILED")
     judged, n, passing = report["judged"], report["decided"], report["passing"]
     held = "-" if not n else ("1" if passing == n == report["asked"] else "0")
     mean = report["mean_grader_score"]
     return (
-        *made_of,
         f"{judged}/{report['asked']}",
         _rate(passing, n),
         held,

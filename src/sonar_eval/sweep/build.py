@@ -222,9 +222,7 @@ def _check_bot(conf: SweepConf) -> None:
     if bot.type == "adapter":
         load_object(_adapter_path(conf))
     elif not (bot.url or bot.command):
-        raise ConfigError(
-            f"bot {bot.name!r}: expected url or command, e.g. bot.url=http://localhost:9000/sonar-eval"
-        )
+        raise ConfigError(f"bot {bot.name!r}: expected url or command, e.g. bot.url=http://localhost:9000/sonar-eval")
     _bot_key(conf)
 
 

@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +51,14 @@ class Cell:
     number: int
     """1-based."""
     of: int | None
+    varies: dict[str, str]
+    """What else the sweep varies, beyond the four axes."""
 
     @property
     def name(self) -> str:
         """Name the cell by what distinguishes it."""
-        return " ".join(self.choices.get(axis, "-") for axis in AXES)
+        made_of = [self.choices.get(axis, "-") for axis in AXES]
+        return " ".join([*made_of, *(f"{key}={value}" for key, value in self.varies.items())])
 
 
 def run_job(cfg: DictConfig) -> dict[str, Any]:
@@ -65,6 +68,7 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
         "key": cell.key,
         "name": cell.name,
         "choices": cell.choices,
+        "varies": cell.varies,
         "started_ms": started_ms,
         "report": None,
         "error": None,
@@ -116,7 +120,13 @@ def _cell() -> Cell:
         Path(hydra.runtime.cwd),
         int(hydra.job.get("num", 0)) + 1,
         known.get("cells"),
+        _varies(list(hydra.overrides.task), known.get("varies", ())),
     )
+
+
+def _varies(overrides: Sequence[str], keys: Iterable[str]) -> dict[str, str]:
+    given = dict(line.lstrip("+").partition("=")[::2] for line in overrides)
+    return {key: given[key] for key in keys if key in given and key not in AXES}
 
 
 def _run(conf: SweepConf, cell: Cell) -> ScenarioReport:
@@ -199,7 +209,7 @@ def _publish(cfg: DictConfig, cell: Cell, result: dict[str, Any], report: Scenar
             CellRecord(
                 cell.name,
                 cell.key,
-                cell.choices,
+                {**cell.choices, **cell.varies},
                 task_part(cfg),
                 cell.folder,
                 scorecard(report) if report is not None else [],

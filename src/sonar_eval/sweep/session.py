@@ -64,7 +64,7 @@ def open_session(config: DictConfig) -> Session:
     sweep_id = tracker.start_sweep(folder.name, shlex.join(["sonar-eval", "sweep", *sys.argv[1:]]))
     folder.mkdir(parents=True, exist_ok=True)
     session = Session(folder, len(jobs), tracker, sweep_id)
-    written = {"cells": len(jobs), "sweep_id": sweep_id, "command": sys.argv[1:]}
+    written = {"cells": len(jobs), "varies": _varying(jobs), "sweep_id": sweep_id, "command": sys.argv[1:]}
     (folder / SWEEP_FILE).write_text(json.dumps(written, indent=1), encoding="utf-8")
     _tell_jobs(config, folder, sweep_id)
     return session
@@ -87,6 +87,12 @@ def _one_of_each(jobs: list[list[str]]) -> list[list[str]]:
     return [job for job in jobs if sum(a != b for a, b in zip(job, first, strict=True)) <= 1]
 
 
+def _varying(jobs: list[list[str]]) -> list[str]:
+    """List the keys whose values differ between jobs."""
+    columns = zip(*jobs, strict=True)
+    return [column[0].partition("=")[0].lstrip("+") for column in columns if len(set(column)) > 1]
+
+
 def _compose(config: DictConfig, job: list[str]) -> SweepConf:
     loader = GlobalHydra.instance().config_loader()
     return read_config(loader.load_sweep_config(config, job))
@@ -104,4 +110,4 @@ def _tell_jobs(config: DictConfig, folder: Path, sweep_id: str) -> None:
 
 def rows(results: list[dict[str, Any]]) -> list[ResultRow]:
     """Make table rows of results."""
-    return [ResultRow(result["choices"], result["report"], result["error"]) for result in results]
+    return [ResultRow(result["choices"], result["varies"], result["report"], result["error"]) for result in results]

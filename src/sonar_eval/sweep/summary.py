@@ -17,9 +17,7 @@ def tell_results(session: Session) -> int:
     """Print the table, every failed or missing cell with its reason, and how to look; return the exit status."""
     results = session.results()
     print(result_table(rows(results)))
-    warnings = [
-        (result["name"], line) for result in results for line in (result["report"] or {}).get("warnings", ())
-    ]
+    warnings = [(result["name"], line) for result in results for line in (result["report"] or {}).get("warnings", ())]
     for name, line in warnings:
         print(f"warning: {name}: {line}")
     failed = [(result["name"], result["error"]) for result in results if result["error"]]

@@ -13,7 +13,5 @@ class Sonar:
 
     def read(self, span: Span) -> Reading:
         """Say what fault the bot marked the span with."""
-        fault = {
-            key.removeprefix(_FAULT): value for key, value in span.attributes.items() if key.startswith(_FAULT)
-        }
+        fault = {key.removeprefix(_FAULT): value for key, value in span.attributes.items() if key.startswith(_FAULT)}
         return Reading(fault=fault or None)
