@@ -105,7 +105,8 @@ def _evaluate(assertion: Assertion, transcript: Transcript, log: ConversationLog
 
 def _why(check: Check, transcript: Transcript, log: ConversationLog) -> str:
     if not isinstance(check, EvidencedCheck):
-        return ""
+        meant = (getattr(check, "__doc__", None) or "").strip().split("\n")[0]
+        return f"does not hold; it is to: {meant}" if meant else ""
     return check.explain(transcript, log) if check.explain else f"{check.label} does not hold"
 
 

@@ -15,6 +15,7 @@
         ├── LLMTransportError            not reached, timed out, rate limited, 5xx: trying again may help
         ├── LLMRequestError              the provider refused the request: trying again will not help
         └── LLMAnswerError               an answer came, but there is nothing in it to use
+            └── LLMSilenceError          the model chose to say nothing: the simulator asks it again
     InjectedFault (RuntimeError)         a failure this package put into a tool call on purpose
 
 An `LLMError` has no owner of its own: the border it crosses decides. At the bot's border it becomes a
@@ -117,6 +118,10 @@ class LLMRequestError(LLMError):
 
 class LLMAnswerError(LLMError):
     """The answer is empty, cut off before it began, or a refusal."""
+
+
+class LLMSilenceError(LLMAnswerError):
+    """The model ended its answer by itself before it said anything."""
 
 
 class InjectedFault(RuntimeError):

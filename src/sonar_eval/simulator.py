@@ -15,7 +15,7 @@ from typing import Any
 from .adapter import BotAdapter, Session
 from .config import ScenarioConfig
 from .conversation import ConversationLog, Delivered, EndReason, Form, FormSubmission, Turn
-from .errors import Owner, boundary
+from .errors import LLMSilenceError, Owner, boundary
 from .llm import LLMClient, LLMConfig, Message
 
 __all__ = ["ConversationLog", "Turn", "UserSimulator"]
@@ -84,7 +84,10 @@ class UserSimulator:
 
     async def _next_message(self, history: list[Message]) -> str:
         with boundary(Owner.SIMULATOR, "user model"):
-            return await self._client.complete(self._config, self._system, list(history)) or ""
+            try:
+                return await self._client.complete(self._config, self._system, list(history)) or ""
+            except LLMSilenceError:
+                return ""
 
     def _reminded(self, history: list[Message]) -> list[Message]:
         reminder = (

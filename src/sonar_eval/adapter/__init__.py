@@ -3,7 +3,7 @@
 from ..conversation import Delivered, Form, FormField, FormSubmission
 from ..interceptor import FaultSpec, Fidelity
 from .contract import BaseBotAdapter, BotAdapter, Seed, Session, TrialContext, Variant
-from .loading import load_adapter, load_object, validate_bot_adapter
+from .loading import check_adapter, load_adapter, load_object, validate_bot_adapter
 
 __all__ = [
     "BaseBotAdapter",
@@ -18,6 +18,7 @@ __all__ = [
     "Session",
     "TrialContext",
     "Variant",
+    "check_adapter",
     "load_adapter",
     "load_object",
     "validate_bot_adapter",

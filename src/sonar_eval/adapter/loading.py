@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any, cast
 
 from ..errors import ConfigError, MissingAttributeError, MissingModuleError
@@ -47,6 +48,22 @@ def load_adapter(path: str) -> BotAdapter:
         found = found()
     validate_bot_adapter(found)
     return cast(BotAdapter, found)
+
+
+def check_adapter(path: str) -> None:
+    """Raise what `load_adapter` would, as far as that can be told without making the adapter."""
+    found = load_object(path)
+    if _looks_ready(found):
+        return
+    if not callable(found):
+        validate_bot_adapter(found)
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise ConfigError(f"{path!r} is no adapter, and cannot be called to get one: {error}") from error
+    except ValueError:
+        # Some built-in callables have no signature to look at.
+        return
 
 
 def _looks_ready(candidate: Any) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import LLMAnswerError, LLMRequestError, LLMTransportError, describe
+from ..errors import LLMAnswerError, LLMRequestError, LLMSilenceError, LLMTransportError, describe
 from ..web import open_client
 from .contract import ChatReply, Completion, LLMConfig, Message, ToolRequest, ToolSchema, Usage
 
@@ -48,7 +48,8 @@ class OpenAIClient:
         """Return the assistant's text; raise `LLMAnswerError` when there is none."""
         reply = await self.chat(config, system, messages, ())
         if not reply.text.strip():
-            raise LLMAnswerError(
+            cut_off = reply.finish_reason == "length"
+            raise (LLMAnswerError if cut_off else LLMSilenceError)(
                 f"{config.model} at {self._url} answered without text "
                 f"(finish_reason={reply.finish_reason!r}, max_tokens={config.max_tokens}, usage={reply.usage})"
             )

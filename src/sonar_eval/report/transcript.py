@@ -38,6 +38,8 @@ def _conversation(record: Mapping[str, Any]) -> Iterator[str]:
             yield f"\n    {call}"
         for message in turn["delivered"]:
             yield f"\n**Bot:** {message}"
+        if not turn["delivered"] and not turn["forms"]:
+            yield "\n**Bot:** (nothing)"
         for form in turn["forms"]:
             yield f"\n**Bot** sends the form *{form['name']}*: {', '.join(field['name'] for field in form['fields'])}"
     for call in calls.get(-1, ()):

@@ -13,7 +13,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..adapter import BotAdapter, Variant, load_adapter, load_object
+from ..adapter import BotAdapter, Variant, check_adapter, load_adapter, load_object
 from ..adapter.http import HTTPBotAdapter
 from ..adapter.process import BotProcess
 from ..assertions import CHECKS, Assertion, Check, Severity
@@ -160,8 +160,13 @@ def _made(where: str, factory: Callable[..., Check], arguments: Mapping[str, Any
         inspect.signature(factory).bind(**named)
         return factory(**named)
     except Exception as error:
-        wanted = ", ".join(inspect.signature(factory).parameters) or "no argument"
-        raise ConfigError(f"{where}: {error}; {factory.__name__} takes {wanted}") from error
+        written = {name: key for key, name in _ALIASES.items()}
+        wanted = ", ".join(written.get(name, name) for name in inspect.signature(factory).parameters)
+        given = ", ".join(arguments) or "nothing"
+        raise ConfigError(
+            f"{where}: {factory.__name__} takes {wanted or 'no argument'}, got {given}"
+            + ("" if isinstance(error, TypeError) else f": {error}")
+        ) from error
 
 
 def _imported(where: str, path: str, arguments: Mapping[str, Any]) -> Check:
@@ -220,7 +225,10 @@ def _check_bot(conf: SweepConf) -> None:
     bot = conf.bot
     _known("bot.type", bot.type, ("adapter", "http"))
     if bot.type == "adapter":
-        load_object(_adapter_path(conf))
+        try:
+            check_adapter(_adapter_path(conf))
+        except TypeError as error:
+            raise ConfigError(f"bot {bot.name!r}: {error}") from error
     elif not (bot.url or bot.command):
         raise ConfigError(f"bot {bot.name!r}: expected url or command, e.g. bot.url=http://localhost:9000/sonar-eval")
     _bot_key(conf)

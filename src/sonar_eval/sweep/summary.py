@@ -7,10 +7,12 @@ import re
 import sys
 import traceback
 
+from ..errors import SonarEvalError
 from ..report import result_table
 from .session import Session, rows
 
 DEBUG = "SONAR_DEBUG"
+_NOISE = ("full_key:", "reference_type=", "object_type=", "See https://hydra")
 
 
 def tell_results(session: Session) -> int:
@@ -44,12 +46,21 @@ def tell_mistake(error: BaseException) -> None:
 def one_line(error: BaseException) -> str:
     """Fold a message of many lines, such as Hydra's, into one."""
     text = str(error).partition("Config search path:")[0].strip() or type(error).__name__
-    options = re.sub(r"\n\t", ", ", text).replace(":, ", ": ")
+    kept = [line for line in text.split("\n") if not line.strip().startswith(_NOISE)]
+    options = "\n".join(kept).replace("\n\t", ", ").replace(":, ", ": ")
     folded = re.sub(r"\s*\n\s*", ". ", options)
     cause = error.__cause__
-    if cause is not None and str(cause) not in text:
+    if cause is not None and not isinstance(error, SonarEvalError) and str(cause) not in text:
         folded = f"{folded}. {one_line(cause)}"
-    return re.sub(r"([.:,])\.", r"\1", re.sub(r"\s+", " ", folded))
+    return re.sub(r"([.:,])\.", r"\1", re.sub(r"\s+", " ", folded)) + _hint(text)
+
+
+def _hint(text: str) -> str:
+    """Name the override that Hydra refuses without saying which."""
+    if not text.startswith("Config group override must be"):
+        return ""
+    taken = [argument for argument in sys.argv[1:] if re.fullmatch(r"\w+=(null|true|false|[\d.]+)", argument)]
+    return f": write the name of an option in {', '.join(taken)}" if taken else ""
 
 
 def _near(path: str) -> str:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from ..errors import ConfigError, describe
 from ..scorecard import Score
+from ..web import is_loopback
 from .contract import CellRecord
 
 _PARENT = "mlflow.parentRunId"
@@ -85,6 +86,7 @@ class MLflowTracker:
 
     def start_sweep(self, name: str, command: str) -> str:
         """Open the parent run; makes the store and the experiment, so that no two jobs race to."""
+        self._check_server()
         try:
             run = self._client.create_run(
                 self._experiment_id,
@@ -96,6 +98,20 @@ class MLflowTracker:
                 f"tracking: cannot use {self._uri}: {' '.join(describe(error).split())[:300]}"
             ) from error
         return str(run.info.run_id)
+
+    def _check_server(self) -> None:
+        """Ask a server whether it is there; MLflow's own client would try for a long time."""
+        if not self._uri.startswith(("http://", "https://")):
+            return
+        import httpx
+
+        url = self._uri.rstrip("/") + "/health"
+        try:
+            answer = httpx.get(url, timeout=5.0, trust_env=not is_loopback(url))
+        except httpx.TransportError as error:
+            raise ConfigError(f"tracking: no MLflow server at {self._uri}: {describe(error)}") from error
+        if answer.status_code != 200:
+            raise ConfigError(f"tracking: {url} answered {answer.status_code}; is that an MLflow server?")
 
     def publish(self, cell: CellRecord, sweep_id: str) -> str:
         """Write one child run with params, metrics, tags and artifacts."""
