@@ -106,7 +106,7 @@ def _evaluate(assertion: Assertion, transcript: Transcript, log: ConversationLog
 def _why(check: Check, transcript: Transcript, log: ConversationLog) -> str:
     if not isinstance(check, EvidencedCheck):
         meant = (getattr(check, "__doc__", None) or "").strip().split("\n")[0]
-        return f"does not hold; it is to: {meant}" if meant else ""
+        return f"it is to {meant[:1].lower()}{meant[1:]}" if meant else ""
     return check.explain(transcript, log) if check.explain else f"{check.label} does not hold"
 
 
