@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sonar_eval import (
     Assertion,
+    AssertionResult,
     BaseBotAdapter,
+    ConversationLog,
     Delivered,
+    EndReason,
+    Grader,
     LLMConfig,
+    Orchestrator,
+    Outcome,
+    Owner,
     ScenarioConfig,
+    ScenarioReport,
+    ScriptedClient,
     Session,
     Severity,
     TaskConfig,
     Transcript,
     TrialContext,
+    TrialFailure,
+    TrialResult,
+    Turn,
 )
 
 T = TypeVar("T")
@@ -94,3 +108,112 @@ def make_scenario(name: str = "s", **changes: Any) -> ScenarioConfig:
         "k": 1,
     }
     return ScenarioConfig(name, "say hello", **{**settings, **changes})
+
+
+class ToolBot(RecordingBot):
+    """Call `tools` at each message, through the trial's interceptor; try a call that fails up to `attempts` times.
+
+    What it did stands in `spans`, by conversation; `BotIngest` hands that out as the trace.
+    """
+
+    name = "tool user"
+
+    def __init__(self, *tools: str, attempts: int = 1) -> None:
+        super().__init__()
+        self.tools = tools
+        self.attempts = attempts
+        self.spans: dict[str, list[dict[str, Any]]] = {}
+
+    async def setup_trial(self, ctx: TrialContext) -> Session:
+        session = await super().setup_trial(ctx)
+        session.handle = ctx.interceptor
+        return session
+
+    async def send(self, session: Session, user_msg: str, media: Any = None, **extra: Any) -> Delivered:
+        for tool in self.tools:
+            await self.use(session, tool)
+        return await super().send(session, user_msg, media, **extra)
+
+    async def use(self, session: Session, tool: str) -> None:
+        spans = self.spans.setdefault(session.conversation_id, [])
+        for _ in range(self.attempts):
+            place = str(len(spans))
+            try:
+                await session.handle.run(tool, {}, lambda: "done")
+            except Exception as error:
+                spans.append(tool_span(tool, span_id=place, success=False, error_type=type(error).__name__))
+            else:
+                spans.append(tool_span(tool, span_id=place))
+                return
+
+
+class BotIngest:
+    """Answer a pull with what the bot says it did."""
+
+    def __init__(self, bot: ToolBot) -> None:
+        self.bot = bot
+
+    async def pull(self, conversation_id: str) -> Transcript:
+        return Transcript(conversation_id, [{"trace_id": "t1"}], self.bot.spans.get(conversation_id, []))
+
+
+class MemoryStore:
+    """Keep records in lists."""
+
+    def __init__(self) -> None:
+        self.trials: list[dict[str, Any]] = []
+        self.scenarios: list[dict[str, Any]] = []
+
+    def save_trial(self, record: dict[str, Any]) -> None:
+        self.trials.append(record)
+
+    def save_scenario(self, record: dict[str, Any]) -> None:
+        self.scenarios.append(record)
+
+
+def evaluate(
+    scenario: ScenarioConfig,
+    *,
+    bot: BaseBotAdapter | None = None,
+    ingest: Any = None,
+    model: Any = None,
+    judge: Any = None,
+    store: Any = None,
+    **task: Any,
+) -> ScenarioReport:
+    """Run a scenario to its report; `judge` is the model, or the replies of one, behind the grader."""
+
+    def make_grader(resolved: ScenarioConfig) -> Grader:
+        client = judge if hasattr(judge, "complete") else ScriptedClient(judge)
+        return Grader(client, LLMConfig("judge"), resolved.grader_rubric or "")
+
+    orchestrator = Orchestrator(
+        make_task(**task),
+        bot or RecordingBot(),
+        model or ScriptedClient(["hello", "[[END]]"]),
+        grader_factory=make_grader if judge is not None else None,
+        store=store,
+        ingest_client=ingest or FixedIngest(),
+    )
+    return run(orchestrator.run_scenario(scenario))
+
+
+def verdict(score: Any, reasoning: str = "because") -> str:
+    """Write a judge's answer."""
+    return json.dumps({"score": score, "reasoning": reasoning})
+
+
+def judged_trial(index: int = 0, *held: bool | None, **changes: Any) -> TrialResult:
+    """Make a judged trial of one turn; assertion `a0`, `a1`, … held, did not, or (None) is unknown."""
+    results = [
+        AssertionResult(f"a{place}", Severity.SAFETY_CRITICAL, bool(holds), unknown=holds is None)
+        for place, holds in enumerate(held)
+    ]
+    log = ConversationLog(f"c{index}", [Turn("hi", ("ok",))], True, EndReason.USER)
+    return replace(TrialResult(f"c{index}", results, None, log, index=index), **changes)
+
+
+def errored_trial(index: int = 0, owner: Owner = Owner.INGEST) -> TrialResult:
+    """Make a trial that says nothing about the bot."""
+    failure = TrialFailure(owner, "pull", "IngestError", "no answer")
+    return judged_trial(index, outcome=Outcome.ERRORED, failure=failure)

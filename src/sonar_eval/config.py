@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,6 +68,7 @@ class TaskConfig:
     retries: int = 0
     """How often a trial that somebody else's failure spoilt is tried again."""
     variant: Variant = field(default_factory=Variant)
+    setup_timeout_s: float | None = None
     turn_timeout_s: float | None = None
     teardown_timeout_s: float = 30.0
     grader_required: bool = False
@@ -86,16 +88,29 @@ class TaskConfig:
         )
         for name, value in (("k", resolved.k), ("max_turns", resolved.max_turns)):
             _require_count(f"scenario {scenario.name!r}: {name}", value)
-        _require_count("task: concurrency", self.concurrency)
+        self._require_sound()
+        if not resolved.termination_signal.strip():
+            raise ConfigError(f"scenario {resolved.name!r}: termination_signal must not be blank")
         _require_distinct(resolved)
+        _require_plain_checks(resolved)
         if resolved.fidelity is Fidelity.REAL:
             _require_portable(resolved)
         return resolved
 
+    def _require_sound(self) -> None:
+        _require_count("task: concurrency", self.concurrency)
+        _require_count("task: retries", self.retries, least=0)
+        if not 0 <= self.grader_threshold <= 1:
+            raise ConfigError(f"task: grader_threshold must lie between 0 and 1, got {self.grader_threshold!r}")
+        for name in ("setup_timeout_s", "turn_timeout_s", "teardown_timeout_s"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise ConfigError(f"task: {name} must be more than 0 seconds, got {limit!r}")
 
-def _require_count(what: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{what} must be a whole number of 1 or more, got {value!r}")
+
+def _require_count(what: str, value: Any, *, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{what} must be a whole number of {least} or more, got {value!r}")
 
 
 def _require_distinct(scenario: ScenarioConfig) -> None:
@@ -106,6 +121,13 @@ def _require_distinct(scenario: ScenarioConfig) -> None:
             f"scenario {scenario.name!r}: two assertions are named {', '.join(map(repr, doubled))}; "
             "give each a name of its own"
         )
+
+
+def _require_plain_checks(scenario: ScenarioConfig) -> None:
+    for assertion in scenario.assertions:
+        # What an async function returns is true whatever it would have found.
+        if inspect.iscoroutinefunction(assertion.check):
+            raise ConfigError(f"scenario {scenario.name!r}: the check of {assertion.name!r} must not be async")
 
 
 def _require_portable(scenario: ScenarioConfig) -> None:

@@ -24,6 +24,7 @@ An `LLMError` has no owner of its own: the border it crosses decides. At the bot
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -143,16 +144,29 @@ def describe(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
+def _asked_to_stop() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True
+    return task is None or task.cancelling() > 0
+
+
 @contextmanager
 def boundary(owner: Owner, step: str) -> Iterator[None]:
     """Turn whatever escapes the block into the error of this border, unless it is named already.
 
-    Cancellation and interrupts pass untouched.
+    Cancellation and interrupts pass untouched; a cancellation that nobody asked this task for is a failure
+    like any other.
     """
     try:
         yield
     except BoundaryError:
         raise
+    except asyncio.CancelledError as error:
+        if _asked_to_stop():
+            raise
+        raise _BORDERS[owner]("CancelledError: it cancelled itself", step=step) from error
     except Exception as error:
         blamed = Owner.HARNESS if owner is Owner.BOT and isinstance(error, LLMError) else owner
         raise _BORDERS[blamed](describe(error), step=step) from error

@@ -75,7 +75,10 @@ class Grader:
     def _result(self, score: float, reasoning: str) -> GraderResult:
         if self._calibration is not None:
             with boundary(Owner.JUDGE, "calibration"):
-                score = _clamp(self._calibration(score))
+                score = self._calibration(score)
+                if not math.isfinite(score):
+                    raise ValueError(f"the calibration gave {score!r}")
+        score = _clamp(score)
         return GraderResult(score, reasoning, score >= self._threshold)
 
     def _build_prompt(self, transcript: Transcript, log: ConversationLog) -> str:

@@ -6,6 +6,7 @@ Both halves of the wire form stand here, so that the harness and the bot's own p
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import math
 import threading
@@ -19,6 +20,7 @@ from .errors import InjectedFault
 __all__ = [
     "Action",
     "DecisionKind",
+    "FaultLedger",
     "FaultRule",
     "FaultSpec",
     "Fidelity",
@@ -81,7 +83,7 @@ class FaultRule:
     """Break calls of the tool `target`: all of them, the one of `when_call_index`, or those `when` picks.
 
     `payload` is the output for `REPLACE_OUTPUT`, seconds for `LATENCY`, and a text for the two that raise.
-    Raises `ValueError` for seconds that are no finite number of 0 or more.
+    Raises `ValueError` for seconds, or an index, below 0 or of the wrong type.
     """
 
     target: str
@@ -92,6 +94,11 @@ class FaultRule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "action", Action(self.action))
+        index = self.when_call_index
+        if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0):
+            raise ValueError(
+                f"fault rule for {self.target!r}: when_call_index must be a whole number >= 0, got {index!r}"
+            )
         if self.action is Action.LATENCY and not _is_duration(self.payload):
             raise ValueError(
                 f"fault rule for {self.target!r}: latency wants seconds as a number >= 0, got {self.payload!r}"
@@ -115,10 +122,55 @@ def _is_duration(payload: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class Firing:
+    """One fault that took place."""
+
+    rule: int
+    target: str
+    action: Action
+    call_index: int
+
+
+class FaultLedger:
+    """What became of the calls of one trial, whichever interceptor saw them; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[str, int] = {}
+        self._firings: list[Firing] = []
+
+    def count(self, target: str) -> int:
+        """Count a call of `target` and return how many there were before it."""
+        with self._lock:
+            index = self._seen.get(target, 0)
+            self._seen[target] = index + 1
+            return index
+
+    def note(self, firing: Firing) -> None:
+        """Note a fault that took place."""
+        with self._lock:
+            self._firings.append(firing)
+
+    @property
+    def firings(self) -> tuple[Firing, ...]:
+        """Every fault that took place so far, in order."""
+        with self._lock:
+            return tuple(self._firings)
+
+    @property
+    def calls_seen(self) -> dict[str, int]:
+        """How often each target was called so far."""
+        with self._lock:
+            return dict(self._seen)
+
+
+@dataclass(frozen=True)
 class FaultSpec:
     """The faults of one scenario; of several rules that match a call, the first decides alone."""
 
     rules: tuple[FaultRule, ...] = ()
+    ledger: FaultLedger | None = field(default=None, compare=False, repr=False)
+    """Set for a trial: interceptors that an adapter makes of its own note here what they did."""
 
 
 @dataclass(frozen=True)
@@ -129,16 +181,6 @@ class InterceptDecision:
     value: Any = None
     rule: int | None = field(default=None, compare=False)
     call_index: int | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class Firing:
-    """One fault that took place."""
-
-    rule: int
-    target: str
-    action: Action
-    call_index: int
 
 
 @dataclass(frozen=True)
@@ -170,22 +212,25 @@ class ProxyInterceptor:
 
     def __init__(self, spec: FaultSpec) -> None:
         self.spec = spec
-        self._lock = threading.Lock()
-        self._seen: dict[str, int] = {}
-        self._firings: list[Firing] = []
+        # Indices start anew with each interceptor, as they always did; the trial's ledger counts over all.
+        self._own = FaultLedger()
 
     def on_tool_call(self, call: ToolCall) -> InterceptDecision:
         """Count the call and return what the first matching rule says; the index given is ignored."""
-        with self._lock:
-            index = self._seen.get(call.target, 0)
-            self._seen[call.target] = index + 1
+        index = self._own.count(call.target)
+        if self.spec.ledger is not None:
+            self.spec.ledger.count(call.target)
         counted = replace(call, call_index=index)
         for position, rule in enumerate(self.spec.rules):
             if rule.matches(counted):
-                with self._lock:
-                    self._firings.append(Firing(position, rule.target, rule.action, index))
+                self._note(Firing(position, rule.target, rule.action, index))
                 return replace(_decision_for(rule), rule=position, call_index=index)
         return InterceptDecision(DecisionKind.PASSTHROUGH, call_index=index)
+
+    def _note(self, firing: Firing) -> None:
+        self._own.note(firing)
+        if self.spec.ledger is not None:
+            self.spec.ledger.note(firing)
 
     async def run(
         self, target: str, args: Mapping[str, Any], tool: Callable[..., Any]
@@ -203,21 +248,24 @@ class ProxyInterceptor:
             return decision.value, decision
         if decision.kind is DecisionKind.DELAY:
             await asyncio.sleep(decision.value)
-        if inspect.iscoroutinefunction(tool):
-            return await tool(**args), decision
-        return await asyncio.to_thread(tool, **args), decision
+        try:
+            if inspect.iscoroutinefunction(tool):
+                return await tool(**args), decision
+            result = await asyncio.to_thread(tool, **args)
+            return await result if inspect.isawaitable(result) else result, decision
+        except Exception as error:
+            error.sonar_decision = decision  # type: ignore[attr-defined]
+            raise
 
     @property
     def firings(self) -> tuple[Firing, ...]:
-        """Every fault that took place so far, in order."""
-        with self._lock:
-            return tuple(self._firings)
+        """Every fault of this interceptor so far, in order."""
+        return self._own.firings
 
     @property
     def calls_seen(self) -> dict[str, int]:
-        """How often each target was called so far."""
-        with self._lock:
-            return dict(self._seen)
+        """How often each target went through this interceptor so far."""
+        return self._own.calls_seen
 
 
 def rule_reports(
@@ -251,7 +299,8 @@ def fault_attributes(decision: InterceptDecision, rules: tuple[FaultRule, ...]) 
 
 def _decision_for(rule: FaultRule) -> InterceptDecision:
     if rule.action is Action.REPLACE_OUTPUT:
-        return InterceptDecision(DecisionKind.REPLACE, rule.payload)
+        # A copy: a tool result is often changed in place, and the next call is to see the payload as written.
+        return InterceptDecision(DecisionKind.REPLACE, copy.deepcopy(rule.payload))
     if rule.action is Action.LATENCY:
         return InterceptDecision(DecisionKind.DELAY, float(rule.payload or 0.0))
     raised = TimeoutError if rule.action is Action.TIMEOUT else InjectedFault

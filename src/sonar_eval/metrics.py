@@ -134,7 +134,7 @@ class ScenarioReport:
     @property
     def decided(self) -> int:
         """Count the trials of which it is known whether everything held."""
-        return self.judged - sum(trial.undecided for trial in self.trials)
+        return self.judged - sum(trial.undecided(grader_required=self.grader_required) for trial in self.trials)
 
     @property
     def pass_rate(self) -> float | None:
@@ -179,6 +179,8 @@ class ScenarioReport:
             yield "not one turn took place"
 
     def _failing(self) -> Iterable[str]:
+        if not self.assertions and self.bot_failures:
+            yield f"the bot failed in {self.bot_failures} of {self.judged} trials"
         for metric in self.assertions:
             if not metric.passed:
                 yield f"{metric.name} ({metric.severity}): {metric.reason}"
@@ -223,7 +225,7 @@ def roll_up(
         k,
         _metrics([trial.assertions for trial in counted], asked=k),
         [trial.grader.score for trial in counted if trial.grader and trial.grader.score is not None],
-        error=None if counted or not ordered else _no_trial(ordered),
+        error=None if counted else _no_trial(ordered),
         trials=ordered,
         grader_required=grader_required,
         grader_threshold=grader_threshold,
@@ -233,6 +235,8 @@ def roll_up(
 
 
 def _no_trial(errored: list[TrialResult]) -> str:
+    if not errored:
+        return "no trial was run"
     first = errored[0].failure
     return f"none of {len(errored)} trials could be judged; first failure: {first}"
 

@@ -12,7 +12,7 @@ from .adapter import BotAdapter, Seed, TrialContext, validate_bot_adapter
 from .assertions import AssertionEngine, AssertionResult
 from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog
-from .errors import EmptyTranscriptError, Owner
+from .errors import ConfigError, EmptyTranscriptError, Owner, describe
 from .grader import Grader
 from .llm import LLMClient
 from .metrics import ScenarioReport, roll_up, summarize
@@ -82,16 +82,22 @@ class Orchestrator:
     ) -> None:
         validate_bot_adapter(adapter)
         self._task = task
-        self._store = store or NullStore()
+        self._store = NullStore() if store is None else store
         self._on_trial = on_trial
-        ingest = ingest_client or IngestClient(
-            task.ingest_base_url, task.tenant, api_key=task.api_key, api_key_header=task.api_key_header
-        )
+        ingest = ingest_client
+        if ingest is None:
+            ingest = IngestClient(
+                task.ingest_base_url, task.tenant, api_key=task.api_key, api_key_header=task.api_key_header
+            )
         self._parts = Parts(task, adapter, llm, ingest, grader_factory)
 
     async def run_all(self) -> list[ScenarioReport]:
         """Run every scenario of the task, in order; a mistake in any is told before the first trial."""
         resolved = [self._task.resolve(scenario) for scenario in self._task.scenarios]
+        names = [scenario.name for scenario in resolved]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ConfigError(f"two scenarios are named {', '.join(map(repr, doubled))}; give each a name of its own")
         return [await self._run(scenario) for scenario in resolved]
 
     async def run_scenario(self, scenario: ScenarioConfig) -> ScenarioReport:
@@ -153,7 +159,7 @@ class Orchestrator:
         except Exception as error:
             # A fault of our own must not cost the trials beside this one.
             log.exception("%s trial %d: the harness failed", scenario.name, index)
-            failure = TrialFailure(Owner.HARNESS, "trial", type(error).__name__, str(error))
+            failure = TrialFailure(Owner.HARNESS, "trial", type(error).__name__, describe(error))
             return TrialResult(
                 conversation_id,
                 [],

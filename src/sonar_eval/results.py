@@ -93,11 +93,15 @@ class TrialResult:
         """Tell whether faults were wanted and none took place."""
         return self.counted and bool(self.faults) and not any(rule.fired for rule in self.faults)
 
-    @property
-    def undecided(self) -> bool:
-        """Tell whether nothing failed but the evidence for something safety-critical is missing."""
+    def undecided(self, *, grader_required: bool = False) -> bool:
+        """Tell whether nothing failed but evidence is missing: for an assertion, or the verdict where it gates."""
+        if self.outcome is not Outcome.JUDGED:
+            return False
         failed = any(not result.passed and not result.unknown for result in self.assertions)
-        return self.counted and not failed and any(result.unknown for result in self.assertions)
+        if grader_required and self.grader is not None:
+            failed = failed or not self.grader.passed
+        missing = any(result.unknown for result in self.assertions) or (grader_required and self.grader is None)
+        return missing and not failed
 
     def passes(self, *, grader_required: bool = False) -> bool:
         """Tell whether every assertion held and, where it gates, the judge agreed."""

@@ -37,7 +37,7 @@ def scorecard(report: ScenarioReport) -> list[Score]:
 def clean_name(name: str) -> str:
     """Make a metric name of any text: stable, and distinct from that of any other text."""
     cleaned = _NOT_IN_A_NAME.sub("_", name).strip(". ")[:80]
-    if cleaned == name:
+    if cleaned and cleaned == name:
         return name
     return f"{cleaned or 'x'}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:6]}"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +40,8 @@ class UserSimulator:
         self._turn_timeout_s = turn_timeout_s
         self._system = _system_prompt(scenario)
         self._signal = scenario.termination_signal
-        self._script = None if scenario.scripted_messages is None else list(scenario.scripted_messages)
+        script = scenario.scripted_messages
+        self._script = None if script is None else [message for message in script if message.strip()]
 
     async def run(self, adapter: BotAdapter, session: Session, log: ConversationLog | None = None) -> ConversationLog:
         """Hold the conversation and return it; a `log` given is filled as it goes, so that it outlives a failure.
@@ -58,13 +58,18 @@ class UserSimulator:
                 return log
             text, ends = self._cut_signal(written)
             if text:
-                delivered = await self._send(adapter, session, text, forms, log)
+                with boundary(Owner.BOT, f"turn {log.turns_taken + 1}"):
+                    delivered = await self._send(adapter, session, text, forms, log)
+                    shown = _shown(delivered)
                 forms = delivered.forms or forms
-                history += [Message("assistant", written), Message("user", _shown(delivered))]
+                history += [Message("assistant", written), Message("user", shown)]
             if ends:
                 log.terminated, log.ended_by = True, EndReason.USER
                 return log
-        log.ended_by = EndReason.TURN_LIMIT
+        if self._script is not None and log.turns_taken == len(self._script):
+            log.terminated, log.ended_by = True, EndReason.SCRIPT
+        else:
+            log.ended_by = EndReason.TURN_LIMIT
         return log
 
     async def _write(self, history: list[Message], log: ConversationLog) -> str | None:
@@ -114,17 +119,19 @@ class UserSimulator:
         turn = Turn(text, (), submission)
         log.turns.append(turn)
         started = time.perf_counter()
+        limit = asyncio.timeout(self._turn_timeout_s or None)
         try:
-            with boundary(Owner.BOT, f"turn {log.turns_taken}"):
-                async with self._time_limit():
-                    delivered = await adapter.send(session, text, **extra)
+            async with limit:
+                delivered = await adapter.send(session, text, **extra)
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"no answer within {self._turn_timeout_s:g} s") from error
+            raise
         finally:
             turn.latency_s = time.perf_counter() - started
+        _require_texts(delivered.messages)
         turn.delivered, turn.forms = tuple(delivered.messages), tuple(delivered.forms)
         return delivered
-
-    def _time_limit(self) -> AbstractAsyncContextManager[Any]:
-        return asyncio.timeout(self._turn_timeout_s) if self._turn_timeout_s else nullcontext()
 
 
 def _system_prompt(scenario: ScenarioConfig) -> str:
@@ -142,6 +149,11 @@ How to write:
   with a fitting value for every required field.
 - When you have what you came for, or it is plain that you will not get it, write {scenario.termination_signal}.
 """
+
+
+def _require_texts(messages: Any) -> None:
+    if isinstance(messages, str) or not all(isinstance(message, str) for message in messages):
+        raise TypeError(f"send() must deliver its messages as a tuple of texts, got {messages!r}")
 
 
 def _shown(delivered: Delivered) -> str:
@@ -170,7 +182,7 @@ def _parse_submission(text: str, forms: tuple[Form, ...]) -> FormSubmission | No
         body = json.loads(text[start : end + 1])
     except ValueError:
         return None
-    if not isinstance(body, dict) or body.get("form") not in {form.name for form in forms}:
+    if not isinstance(body, dict) or body.get("form") not in [form.name for form in forms]:
         return None
     values = body.get("values")
     return FormSubmission(body["form"], values) if isinstance(values, dict) else None

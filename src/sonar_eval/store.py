@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 TRIALS_FILE = "trials.jsonl"
 SCENARIOS_FILE = "scenarios.jsonl"
@@ -57,17 +57,28 @@ class JSONFileStore:
         line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
         with self._lock:
             self._directory.mkdir(parents=True, exist_ok=True)
-            with (self._directory / filename).open("ab") as file:
-                file.write(line)
+            with (self._directory / filename).open("a+b") as file:
+                # What a crash left of a line must not spoil this one.
+                file.write(line if _at_line_start(file) else b"\n" + line)
                 file.flush()
                 os.fsync(file.fileno())
 
 
+def _at_line_start(file: BinaryIO) -> bool:
+    if file.tell() == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the records of one file; a last line cut off by a crash is left out."""
+    """Read the records of one file; a line cut off by a crash is left out."""
     if not path.is_file():
         return
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            yield record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog, EndReason
 from .errors import BoundaryError, IngestError, Owner, SimulatorError, boundary
 from .grader import Grader
-from .interceptor import Fidelity, ProxyInterceptor, RuleReport, rule_reports
+from .interceptor import FaultLedger, Fidelity, ProxyInterceptor, RuleReport, rule_reports
 from .llm import LLMClient, LLMConfig
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .simulator import UserSimulator
@@ -79,16 +80,17 @@ async def run_trial(
 def _context(
     parts: Parts, scenario: ScenarioConfig, index: int, random_seed: int, conversation_id: str
 ) -> TrialContext:
+    faults = replace(scenario.faults, ledger=FaultLedger())
     return TrialContext(
         conversation_id,
         Seed(copy.deepcopy(scenario.seed)),
-        scenario.faults,
+        faults,
         scenario.fidelity,
         index=index,
         random_seed=random_seed,
         variant=copy.deepcopy(parts.task.variant),
         params=copy.deepcopy(scenario.params),
-        interceptor=ProxyInterceptor(scenario.faults),
+        interceptor=ProxyInterceptor(faults),
         tenant=parts.task.tenant,
     )
 
@@ -97,10 +99,21 @@ async def _converse(parts: Parts, scenario: ScenarioConfig, story: _Story) -> No
     session = Session(story.context.conversation_id)
     try:
         with boundary(Owner.HARNESS, "setup"):
-            session = await parts.adapter.setup_trial(story.context)
+            session = await _set_up(parts, story.context)
         await _simulate(parts, scenario, story, session)
     finally:
         await _tear_down(parts, story, session)
+
+
+async def _set_up(parts: Parts, context: TrialContext) -> Session:
+    limit_s = parts.task.setup_timeout_s
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            return await parts.adapter.setup_trial(context)
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeoutError(f"setup did not end within {limit_s:g} s") from error
+        raise
 
 
 async def _simulate(parts: Parts, scenario: ScenarioConfig, story: _Story, session: Session) -> None:
@@ -198,18 +211,18 @@ async def _grade(parts: Parts, scenario: ScenarioConfig, transcript: Transcript,
 
 
 def _faults(story: _Story) -> list[RuleReport]:
-    """Count what fired: by the interceptor in this process, or by the marks the bot left on its spans."""
-    spec, calls = story.context.faults, story.transcript.tool_calls if story.transcript else []
-    if story.context.fidelity is Fidelity.REAL:
-        seen: dict[str, int] = {}
-        for call in calls:
-            seen[call.name] = seen.get(call.name, 0) + 1
-        marks = [(int(c.fault["rule"]), int(c.fault["call_index"])) for c in calls if c.fault]
-        return rule_reports(spec, marks, seen)
-    interceptor = story.context.interceptor
-    assert interceptor is not None
-    fired = [(firing.rule, firing.call_index) for firing in interceptor.firings]
-    return rule_reports(spec, fired, interceptor.calls_seen)
+    """Count what fired: by the interceptors in this process, or by the marks the bot left on its spans."""
+    spec, ledger = story.context.faults, story.context.faults.ledger
+    if story.context.fidelity is Fidelity.MOCKED:
+        assert ledger is not None
+        return rule_reports(spec, [(firing.rule, firing.call_index) for firing in ledger.firings], ledger.calls_seen)
+    if story.transcript is None:
+        # Without a trace nobody knows what the bot's own process did.
+        return []
+    calls = story.transcript.tool_calls
+    # Marks are the bot's own words: one that names no rule counts for none.
+    marks = [(call.fault.get("rule", -1), call.fault.get("call_index", 0)) for call in calls if call.fault]
+    return rule_reports(spec, marks, Counter(call.name for call in calls))
 
 
 def _seeded(config: LLMConfig, random_seed: int) -> LLMConfig:

@@ -37,11 +37,14 @@ def read_verdict(raw: str | None) -> Reading:
     text = without_thinking(raw or "").strip()
     if not text:
         return Reading(None, raw or "", "the judge said nothing outside its thinking")
+    whole = False
     for body in _objects(text):
         found = _unwrap(body)
         if found is not None:
             return _from_object(found)
-    cut = _CUT_SCORE.search(text)
+        whole = whole or isinstance(body, dict)
+    # An object that can be read to its end was not cut off: it just holds no verdict.
+    cut = None if whole else _CUT_SCORE.search(text)
     if cut is None:
         return Reading(None, text, "no verdict in what the judge said")
     reason = _CUT_REASON.search(text)
@@ -49,11 +52,16 @@ def read_verdict(raw: str | None) -> Reading:
 
 
 def without_thinking(text: str) -> str:
-    """Take reasoning blocks out, nested ones and one that never closes too."""
+    """Take reasoning blocks out, nested ones and one that never closes too.
+
+    A block that only closes was opened by the prompt: everything before it is thinking.
+    """
     kept, depth, place = [], 0, 0
     for tag in _THINK.finditer(text):
         if depth == 0:
             kept.append(text[place : tag.start()])
+        if tag.group(1) and depth == 0:
+            kept.clear()
         depth = max(depth - 1, 0) if tag.group(1) else depth + 1
         place = tag.end()
     if depth == 0:
@@ -62,14 +70,18 @@ def without_thinking(text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Yield what parses as data: the whole text first, then from each opening brace, then repaired."""
+    """Yield what parses as data, from each opening brace that is not inside such data already; then repaired."""
     decoder = json.JSONDecoder(strict=False)
     starts = [place for place, character in enumerate(text) if character in "{["]
+    end = 0
     for start in starts:
+        if start < end:
+            continue
         try:
-            yield decoder.raw_decode(text, start)[0]
+            body, end = decoder.raw_decode(text, start)
         except ValueError:
             continue
+        yield body
     for start in starts:
         end = max(text.rfind("}"), text.rfind("]")) + 1
         candidate = re.sub(r",\s*([}\]])", r"\1", text[start:end])

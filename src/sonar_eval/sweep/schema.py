@@ -27,6 +27,7 @@ class TaskConf:
     seed: int = TaskConfig.seed
     tenant: str = "local"
     project: str = TaskConfig.project
+    setup_timeout_s: float | None = 120.0
     turn_timeout_s: float | None = 120.0
     teardown_timeout_s: float = TaskConfig.teardown_timeout_s
 

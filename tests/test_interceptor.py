@@ -1,0 +1,263 @@
+import asyncio
+import sys
+import threading
+
+import pytest
+
+from fakes import run
+from sonar_eval import (
+    Action,
+    FaultRule,
+    FaultSpec,
+    InjectedFault,
+    InterceptDecision,
+    ProxyInterceptor,
+    ToolCall,
+    deserialize_faults,
+    serialize_faults,
+)
+from sonar_eval.interceptor import DecisionKind, fault_attributes, rule_reports
+
+
+@pytest.fixture
+def eager_switching():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def watched(target, index):
+    """Break the call of `index`; a first rule that never matches writes down every index it is shown."""
+    seen = []
+    watch = FaultRule(target, Action.ERROR, when=lambda call: bool(seen.append(call.call_index)))
+    return ProxyInterceptor(FaultSpec((watch, FaultRule(target, Action.ERROR, when_call_index=index)))), seen
+
+
+def kinds(interceptor, *targets):
+    return [interceptor.on_tool_call(ToolCall(target)).kind for target in targets]
+
+
+@pytest.mark.parametrize("attempt", range(6))
+def test_threads_that_call_at_once_get_an_index_each(eager_switching, attempt):
+    interceptor, seen = watched("pay", 3)
+    decisions = []
+    start = threading.Barrier(8)
+
+    def call_often():
+        start.wait()
+        for _ in range(1000):
+            decisions.append(interceptor.on_tool_call(ToolCall("pay")))
+
+    threads = [threading.Thread(target=call_often) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(8000))
+    assert sum(decision.kind is DecisionKind.RAISE for decision in decisions) == 1
+    assert [firing.call_index for firing in interceptor.firings] == [3]
+    assert interceptor.calls_seen == {"pay": 8000}
+
+
+def test_coroutines_that_call_at_once_get_an_index_each():
+    interceptor, seen = watched("pay", 3)
+
+    async def pay():
+        await asyncio.sleep(0)
+        return "paid"
+
+    async def main():
+        calls = (interceptor.run("pay", {}, pay) for _ in range(8))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    answers = run(main())
+    assert sorted(seen) == list(range(8))
+    assert sum(isinstance(answer, InjectedFault) for answer in answers) == 1
+
+
+def test_the_index_is_counted_by_the_interceptor_and_per_target():
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.ERROR, when_call_index=1),)))
+    first = interceptor.on_tool_call(ToolCall("pay", call_index=1))
+    other = interceptor.on_tool_call(ToolCall("look"))
+    second = interceptor.on_tool_call(ToolCall("pay", call_index=0))
+    assert [first.kind, other.kind, second.kind] == [
+        DecisionKind.PASSTHROUGH,
+        DecisionKind.PASSTHROUGH,
+        DecisionKind.RAISE,
+    ]
+    assert second.call_index == 1
+
+
+def test_a_retry_counts_as_a_call_so_the_first_call_alone_fails_once():
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.ERROR, when_call_index=0),)))
+    assert kinds(interceptor, "pay", "pay") == [DecisionKind.RAISE, DecisionKind.PASSTHROUGH]
+
+
+def test_a_rule_without_an_index_fails_every_attempt():
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.ERROR),)))
+    assert kinds(interceptor, "pay", "pay", "pay") == [DecisionKind.RAISE] * 3
+
+
+def test_of_several_matching_rules_the_first_decides_alone():
+    slow = FaultRule("pay", Action.LATENCY, payload=0.5)
+    broken = FaultRule("pay", Action.ERROR)
+    interceptor = ProxyInterceptor(FaultSpec((slow, broken)))
+    assert kinds(interceptor, "pay") == [DecisionKind.DELAY]
+    assert [(firing.rule, firing.action) for firing in interceptor.firings] == [(0, Action.LATENCY)]
+
+
+def test_a_predicate_sees_the_arguments_and_chooses():
+    rule = FaultRule("pay", Action.ERROR, when=lambda call: call.args["amount"] > 100)
+    interceptor = ProxyInterceptor(FaultSpec((rule,)))
+    small = interceptor.on_tool_call(ToolCall("pay", {"amount": 5}))
+    large = interceptor.on_tool_call(ToolCall("pay", {"amount": 500}))
+    assert (small.kind, large.kind) == (DecisionKind.PASSTHROUGH, DecisionKind.RAISE)
+
+
+def test_decisions_are_equal_by_what_is_to_happen():
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.REPLACE_OUTPUT, payload=[1]),)))
+    assert interceptor.on_tool_call(ToolCall("pay")) == InterceptDecision(DecisionKind.REPLACE, [1])
+    assert interceptor.on_tool_call(ToolCall("look")) == InterceptDecision(DecisionKind.PASSTHROUGH)
+
+
+@pytest.mark.parametrize(("payload", "seconds"), [(1.5, 1.5), (2, 2.0), (0, 0.0), (None, 0.0)])
+def test_latency_is_a_number_of_seconds(payload, seconds):
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.LATENCY, payload=payload),)))
+    decision = interceptor.on_tool_call(ToolCall("pay"))
+    assert decision == InterceptDecision(DecisionKind.DELAY, seconds)
+
+
+@pytest.mark.parametrize("payload", ["2s", "1.5", -1, float("nan"), float("inf"), True, [1]])
+def test_latency_that_is_no_number_is_refused_when_the_rule_is_made(payload):
+    with pytest.raises(ValueError, match="'pay'"):
+        FaultRule("pay", Action.LATENCY, payload=payload)
+
+
+def test_a_delayed_call_still_takes_place():
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.LATENCY, payload=0.001),)))
+    result, decision = run(interceptor.run("pay", {"amount": 5}, lambda amount: amount * 2))
+    assert result == 10
+    assert decision.kind is DecisionKind.DELAY
+
+
+def test_an_action_may_be_given_as_text_and_an_unknown_one_is_refused():
+    assert FaultRule("pay", "timeout").action is Action.TIMEOUT
+    with pytest.raises(ValueError, match="explode"):
+        FaultRule("pay", "explode")
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "raised"),
+    [(Action.ERROR, "error", InjectedFault), (Action.TIMEOUT, "timeout", TimeoutError)],
+)
+def test_a_raising_fault_names_itself_the_tool_and_the_reason(action, kind, raised):
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", action, payload="card reader down"),)))
+    with pytest.raises(raised, match=f"injected {kind} for pay: card reader down") as caught:
+        run(interceptor.run("pay", {}, lambda: "paid"))
+    assert caught.value.sonar_decision.rule == 0
+
+
+def test_a_replaced_output_spares_the_call():
+    called = []
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("look", Action.REPLACE_OUTPUT, payload={"rows": []}),)))
+    result, decision = run(interceptor.run("look", {}, lambda: called.append(1)))
+    assert result == {"rows": []}
+    assert decision.kind is DecisionKind.REPLACE
+    assert called == []
+
+
+def test_a_replaced_output_changed_by_one_call_is_whole_for_the_next():
+    rule = FaultRule("look", Action.REPLACE_OUTPUT, payload={"rows": []})
+    interceptor = ProxyInterceptor(FaultSpec((rule,)))
+    first, _ = run(interceptor.run("look", {}, dict))
+    first["rows"].append("changed")
+    second, _ = run(interceptor.run("look", {}, dict))
+    assert second == {"rows": []}
+    assert rule.payload == {"rows": []}
+
+
+def test_tools_may_be_plain_async_or_return_something_to_await():
+    async def later(x):
+        return x + 1
+
+    interceptor = ProxyInterceptor(FaultSpec())
+    for tool in (lambda x: x + 1, later, lambda x: later(x)):
+        result, decision = run(interceptor.run("add", {"x": 1}, tool))
+        assert result == 2
+        assert decision.kind is DecisionKind.PASSTHROUGH
+
+
+def test_a_plain_tool_does_not_block_the_loop():
+    async def main():
+        loop, started, done = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def slow():
+            loop.call_soon_threadsafe(started.set)
+            return done.wait(10)
+
+        call = asyncio.create_task(ProxyInterceptor(FaultSpec()).run("slow", {}, slow))
+        await started.wait()
+        done.set()
+        return (await call)[0]
+
+    assert run(main())
+
+
+def test_the_tools_own_error_carries_the_decision_too():
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.LATENCY),)))
+
+    def broken():
+        raise LookupError("no such card")
+
+    with pytest.raises(LookupError) as caught:
+        run(interceptor.run("pay", {}, broken))
+    assert caught.value.sonar_decision.kind is DecisionKind.DELAY
+
+
+def test_rule_reports_say_of_each_rule_how_often_it_fired_and_what_it_saw():
+    spec = FaultSpec((FaultRule("pay", Action.ERROR, when_call_index=0), FaultRule("pay_api", Action.TIMEOUT)))
+    interceptor = ProxyInterceptor(spec)
+    kinds(interceptor, "pay", "pay", "look")
+    fired = [(firing.rule, firing.call_index) for firing in interceptor.firings]
+    reports = rule_reports(spec, fired, interceptor.calls_seen)
+    assert [(report.target, report.fired, report.calls_seen) for report in reports] == [
+        ("pay", 1, 2),
+        ("pay_api", 0, 0),
+    ]
+
+
+def test_a_faulted_call_is_marked_with_rule_action_and_index():
+    spec = FaultSpec((FaultRule("look", Action.ERROR), FaultRule("pay", Action.TIMEOUT, when_call_index=1)))
+    interceptor = ProxyInterceptor(spec)
+    spared = interceptor.on_tool_call(ToolCall("pay"))
+    hit = interceptor.on_tool_call(ToolCall("pay"))
+    assert fault_attributes(spared, spec.rules) == {}
+    assert fault_attributes(hit, spec.rules) == {
+        "sonar.eval.fault.action": "timeout",
+        "sonar.eval.fault.rule": 1,
+        "sonar.eval.fault.call_index": 1,
+    }
+
+
+def test_faults_come_back_from_their_wire_form():
+    spec = FaultSpec(
+        (
+            FaultRule("pay", Action.ERROR, when_call_index=2, payload="down"),
+            FaultRule("look", Action.REPLACE_OUTPUT, payload={"rows": [1]}),
+        )
+    )
+    rows = serialize_faults(spec)
+    assert deserialize_faults(rows) == spec
+    assert deserialize_faults([{**rows[0], "of_a_later_version": 1}]).rules == spec.rules[:1]
+
+
+def test_a_predicate_cannot_be_written_to_the_wire():
+    spec = FaultSpec((FaultRule("pay", Action.ERROR, when=lambda call: True),))
+    with pytest.raises(ValueError, match="predicate"):
+        serialize_faults(spec)
+
+
+def test_an_unknown_action_on_the_wire_is_refused():
+    with pytest.raises(ValueError, match="explode"):
+        deserialize_faults([{"target": "pay", "action": "explode"}])

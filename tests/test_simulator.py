@@ -1,0 +1,279 @@
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from fakes import RecordingBot, make_scenario, make_task, run
+from sonar_eval import (
+    ConversationLog,
+    Delivered,
+    EndReason,
+    Form,
+    FormField,
+    FormSubmission,
+    LLMConfig,
+    Message,
+    Persona,
+    ScriptedClient,
+    Session,
+    UserSimulator,
+)
+from sonar_eval.errors import BotError, HarnessError, LLMRequestError, LLMSilenceError, SimulatorError
+
+ORDER = Form("order", "Your order", (FormField("size", "choice", True, ("small", "large")), FormField("note")))
+
+
+def converse(*replies, bot=None, client=None, log=None, turn_timeout_s=None, **scenario):
+    """Let a model that gives `replies`, or the script of the scenario, talk to a bot."""
+    bot = bot or RecordingBot()
+    client = client or ScriptedClient(replies or ["unused"])
+    scenario = make_scenario(**{"scripted_messages": None, **scenario})
+    simulator = UserSimulator(client, LLMConfig("user"), scenario, turn_timeout_s=turn_timeout_s)
+    log = run(simulator.run(bot, Session("c1"), log))
+    return log, bot, client
+
+
+def test_last_words_before_the_end_signal_are_still_said():
+    log, bot, client = converse("I want to cancel order 77.", "Yes, go ahead and cancel it.\n[[END]]")
+    assert bot.sent == ["I want to cancel order 77.", "Yes, go ahead and cancel it."]
+    assert log.turns_taken == 2
+    assert log.terminated is True
+    assert log.ended_by is EndReason.USER
+    assert len(client.requests) == 2
+    assert not any("[[END]]" in text for text in [*bot.sent, *(turn.user for turn in log.turns)])
+
+
+def test_a_script_ends_at_its_signal_and_its_last_words_are_said():
+    log, bot, client = converse(scripted_messages=["a", "b [[END]]", "c"])
+    assert bot.sent == ["a", "b"]
+    assert (log.terminated, log.ended_by) == (True, EndReason.USER)
+    assert client.requests == []
+
+
+def test_the_bare_end_signal_is_not_sent():
+    log, bot, _ = converse("hi", "[[END]]")
+    assert bot.sent == ["hi"]
+    assert log.terminated
+
+
+def test_the_end_signal_is_the_scenarios_own():
+    log, bot, _ = converse("hi [[END]]", "over and out", termination_signal="over and out")
+    assert bot.sent == ["hi [[END]]"]
+    assert log.terminated
+
+
+def test_a_user_who_says_nothing_is_asked_once_more():
+    log, bot, client = converse("hi", "", "[[END]]")
+    assert bot.sent == ["hi"]
+    assert (log.turns_taken, log.terminated) == (1, True)
+    reminder = client.requests[2].messages[-1]
+    assert reminder.role == "user"
+    assert "[[END]]" in reminder.content
+    assert "empty" in reminder.content
+
+
+def test_a_user_who_says_nothing_twice_ends_the_conversation():
+    log, bot, client = converse("hi", "  \n", "", max_turns=6)
+    assert bot.sent == ["hi"]
+    assert (log.terminated, log.ended_by) == (False, EndReason.SILENT_USER)
+    assert len(client.requests) == 3
+
+
+@pytest.mark.parametrize("silence", [None, LLMSilenceError("nothing said")])
+def test_a_model_without_an_answer_is_a_silent_user(silence):
+    class Mute:
+        calls = 0
+
+        async def complete(self, config, system, messages):
+            self.calls += 1
+            if silence is not None:
+                raise silence
+
+    client = Mute()
+    log, bot, _ = converse(client=client)
+    assert bot.sent == []
+    assert log.ended_by is EndReason.SILENT_USER
+    assert client.calls == 2
+
+
+def test_a_blank_message_in_a_script_is_not_sent():
+    log, bot, _ = converse(scripted_messages=["a", "", " \n", "b"])
+    assert bot.sent == ["a", "b"]
+    assert log.ended_by is EndReason.SCRIPT
+
+
+def test_every_message_list_is_one_that_providers_accept():
+    _, bot, client = converse("a", "b", "c", "[[END]]", bot=RecordingBot(lambda text: f"you said {text}"))
+    lists = [request.messages for request in client.requests]
+    assert bot.sent == ["a", "b", "c"]
+    assert len(lists) == 4
+    for messages in lists:
+        roles = [message.role for message in messages]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+    for earlier, later in pairwise(lists):
+        assert later[: len(earlier)] == earlier
+        assert len(later) == len(earlier) + 2
+    assert lists[1][1:] == (Message("assistant", "a"), Message("user", "you said a"))
+
+
+def test_a_conversation_without_an_end_is_cut_off_at_the_turn_limit():
+    log, bot, client = converse("Thank you, bye!", max_turns=3)
+    assert len(bot.sent) == 3
+    assert len(client.requests) == 3
+    assert (log.turns_taken, log.terminated, log.cut_off) == (3, False, True)
+
+
+def test_a_script_that_is_used_up_ends_the_conversation():
+    log, bot, _ = converse(scripted_messages=["a", "b"])
+    assert bot.sent == ["a", "b"]
+    assert (log.terminated, log.ended_by) == (True, EndReason.SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("limit", "ended_by", "terminated"), [(3, EndReason.SCRIPT, True), (2, EndReason.TURN_LIMIT, False)]
+)
+def test_a_script_is_cut_off_only_when_something_of_it_is_left(limit, ended_by, terminated):
+    log, bot, _ = converse(scripted_messages=["a", "b", "c"], max_turns=limit)
+    assert len(bot.sent) == limit
+    assert (log.ended_by, log.terminated) == (ended_by, terminated)
+
+
+def test_the_user_model_is_told_who_it_is_what_it_wants_and_how_to_end():
+    _, _, client = converse("[[BYE]]", persona=Persona("grumpy", "You are in a hurry."), termination_signal="[[BYE]]")
+    system = client.requests[0].system
+    for words in ("You are in a hurry.", "say hello", "[[BYE]]"):
+        assert words in system
+
+
+def test_the_user_model_sees_what_was_delivered_and_nothing_else():
+    answer = Delivered(("Sure.", "Fill this in."), media=("menu.png",), forms=(ORDER,))
+    _, _, client = converse("hi", "[[END]]", bot=RecordingBot(lambda text: answer))
+    shown = client.requests[1].messages[-1].content
+    for words in (
+        "Sure.\nFill this in.",
+        "menu.png",
+        "form order",
+        "Your order",
+        "size (choice, required, one of: sm",
+    ):
+        assert words in shown
+
+
+def test_a_bot_that_delivers_nothing_is_shown_as_silent():
+    _, _, client = converse("hi", "[[END]]", bot=RecordingBot(lambda text: Delivered()))
+    assert client.requests[1].messages[-1].content == "(The chatbot sent nothing.)"
+
+
+def test_a_form_that_is_filled_in_comes_with_its_submission():
+    bot = RecordingBot(lambda text: Delivered(("Please fill in.",), forms=(ORDER,)))
+    filled = 'Here: {"form": "order", "values": {"size": "large"}}'
+    log, bot, _ = converse("hi", filled, "[[END]]", bot=bot)
+    wanted = FormSubmission("order", {"size": "large"})
+    assert bot.extras == [{}, {"submission": wanted}]
+    assert [turn.submission for turn in log.turns] == [None, wanted]
+    assert log.turns[0].forms == (ORDER,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"form": "refund", "values": {}}',
+        '{"form": "order", "values": 3}',
+        '{"form": ["order"], "values": {}}',
+        '{"form": "order"',
+        "{no json}",
+        "} {",
+        "just words",
+    ],
+)
+def test_anything_that_submits_no_open_form_is_just_a_message(text):
+    bot = RecordingBot(lambda message: Delivered(forms=(ORDER,)))
+    log, bot, _ = converse("hi", text, "[[END]]", bot=bot)
+    assert bot.sent == ["hi", text]
+    assert bot.extras == [{}, {}]
+    assert log.terminated
+
+
+def test_without_a_form_nothing_is_a_submission():
+    _, bot, _ = converse('{"form": "order", "values": {}}', "[[END]]")
+    assert bot.extras == [{}]
+
+
+def test_a_bot_that_raises_leaves_the_turns_so_far():
+    def answer(text):
+        if text == "b":
+            raise RuntimeError("bot exploded")
+        return "ok"
+
+    log = ConversationLog("c1")
+    with pytest.raises(BotError, match="RuntimeError: bot exploded") as caught:
+        converse(bot=RecordingBot(answer), log=log, scripted_messages=["a", "b", "c"])
+    assert caught.value.step == "turn 2"
+    assert [(turn.user, turn.delivered) for turn in log.turns] == [("a", ("ok",)), ("b", ())]
+    assert log.turns[1].latency_s is not None
+    assert not log.terminated
+
+
+class HangingBot(RecordingBot):
+    async def send(self, session, user_msg, media=None, **extra):
+        await asyncio.Event().wait()
+
+
+def test_a_bot_that_takes_too_long_has_failed():
+    with pytest.raises(BotError, match=r"TimeoutError: no answer within 0\.01 s"):
+        converse(bot=HangingBot(), scripted_messages=["a"], turn_timeout_s=0.01)
+
+
+def test_a_timeout_of_the_bots_own_is_told_in_its_own_words():
+    def answer(text):
+        raise TimeoutError("the kitchen did not answer")
+
+    with pytest.raises(BotError, match="the kitchen did not answer"):
+        converse(bot=RecordingBot(answer), scripted_messages=["a"], turn_timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, "just text", Delivered("text"), Delivered((None,)), Delivered(forms=("order",))],
+    ids=["nothing", "a text", "messages as one text", "no text", "no form"],
+)
+def test_an_answer_of_the_wrong_kind_is_the_bots_failure(answer):
+    class OddBot(RecordingBot):
+        async def send(self, session, user_msg, media=None, **extra):
+            return answer
+
+    with pytest.raises(BotError):
+        converse(bot=OddBot(), scripted_messages=["a"])
+
+
+def test_a_user_model_that_fails_is_the_simulators_failure():
+    with pytest.raises(SimulatorError, match="unknown model"):
+        converse(LLMRequestError("unknown model"))
+
+
+def test_an_outage_of_the_bots_model_is_neither_the_bots_nor_the_simulators_failure():
+    def answer(text):
+        raise LLMRequestError("quota")
+
+    with pytest.raises(HarnessError, match="quota"):
+        converse(bot=RecordingBot(answer), scripted_messages=["a"])
+
+
+def test_each_turn_says_how_long_the_bot_took():
+    log, _, _ = converse(scripted_messages=["a", "b"])
+    assert all(turn.latency_s >= 0 for turn in log.turns)
+
+
+def test_the_log_of_a_conversation_joins_what_the_bot_said():
+    log, _, _ = converse(scripted_messages=["a", "b"], bot=RecordingBot(lambda text: Delivered((text, "!"))))
+    assert log.conversation_id == "c1"
+    assert log.bot_said() == "a\n!\nb\n!"
+
+
+def test_a_simulator_can_be_used_again_from_the_start():
+    scenario = make_scenario(scripted_messages=["a", "b"])
+    simulator = UserSimulator(ScriptedClient(["x"]), make_task().user_llm, scenario)
+    bot = RecordingBot()
+    for _ in range(2):
+        run(simulator.run(bot, Session("c1")))
+    assert bot.sent == ["a", "b", "a", "b"]

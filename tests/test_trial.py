@@ -1,0 +1,543 @@
+"""One trial from setup to verdict: who failed, and what is kept of it."""
+
+import asyncio
+import threading
+
+import pytest
+
+from fakes import (
+    BotIngest,
+    FixedIngest,
+    MemoryStore,
+    RecordingBot,
+    ToolBot,
+    evaluate,
+    make_scenario,
+    tool_span,
+    verdict,
+)
+from sonar_eval import (
+    Action,
+    Assertion,
+    Delivered,
+    EmptyTranscriptError,
+    EndReason,
+    FaultRule,
+    FaultSpec,
+    Fidelity,
+    Outcome,
+    Owner,
+    ProxyInterceptor,
+    ScriptedClient,
+    Session,
+    Severity,
+    Transcript,
+    TrialFailure,
+    conversation_finished,
+    max_turns,
+    no_tool_errors,
+    tool_was_called,
+)
+from sonar_eval.errors import BotError, IngestError, LLMRequestError, LLMTransportError
+
+RUBRIC = {"grader_rubric": "The total is right."}
+
+
+def the_trial(scenario=None, **parts):
+    (trial,) = evaluate(scenario or make_scenario(), **parts).trials
+    return trial
+
+
+def failing(error):
+    def answer(text):
+        raise error
+
+    return RecordingBot(answer)
+
+
+def asserting(check, severity=Severity.SAFETY_CRITICAL):
+    return [Assertion("it", severity, check)]
+
+
+class FaultyIngest(FixedIngest):
+    """Never has a transcript to pull; `fetch` gives what there is."""
+
+    def __init__(self, error=None, left=()):
+        super().__init__()
+        self.error = error
+        self.left = list(left)
+
+    async def pull(self, conversation_id):
+        self.pulled.append(conversation_id)
+        if self.error is not None:
+            raise self.error
+        return Transcript(conversation_id, spans=self.left)
+
+    async def fetch(self, conversation_id):
+        return Transcript(conversation_id, spans=self.left)
+
+
+# The bot failed.
+
+
+def test_a_bot_that_raises_has_failed_and_nothing_held():
+    assertions = [
+        Assertion("safe", Severity.SAFETY_CRITICAL, lambda transcript, log: True),
+        Assertion("able", Severity.CAPABILITY, lambda transcript, log: True),
+    ]
+    report = evaluate(make_scenario(assertions=assertions), bot=failing(RuntimeError("bot exploded")))
+    (trial,) = report.trials
+    assert trial.outcome is Outcome.BOT_FAILURE
+    assert (trial.failure.owner, trial.failure.step) == (Owner.BOT, "turn 1")
+    assert (trial.failure.error_type, trial.failure.message) == ("RuntimeError", "RuntimeError: bot exploded")
+    assert [(result.name, result.passed, result.unknown) for result in trial.assertions] == [
+        ("safe", False, False),
+        ("able", False, False),
+    ]
+    assert all("bot exploded" in result.detail for result in trial.assertions)
+    assert (report.judged, report.errored, report.pass_rate) == (1, 0, 0.0)
+    assert not report.passed
+
+
+def test_a_bot_that_takes_too_long_has_failed():
+    class Hanging(RecordingBot):
+        async def send(self, session, user_msg, media=None, **extra):
+            await asyncio.Event().wait()
+
+    bot = Hanging()
+    trial = the_trial(bot=bot, turn_timeout_s=0.01)
+    assert trial.outcome is Outcome.BOT_FAILURE
+    assert (trial.failure.error_type, trial.failure.message) == (
+        "TimeoutError",
+        "TimeoutError: no answer within 0.01 s",
+    )
+    assert len(bot.torn_down) == 1
+
+
+def test_a_bot_that_cancels_itself_has_failed_and_is_not_lost():
+    class Cancelling(RecordingBot):
+        async def send(self, session, user_msg, media=None, **extra):
+            inner = asyncio.create_task(asyncio.sleep(60))
+            inner.cancel()
+            await inner
+
+    report = evaluate(make_scenario(k=2), bot=Cancelling())
+    assert [trial.outcome for trial in report.trials] == [Outcome.BOT_FAILURE] * 2
+    assert not report.passed
+
+
+def test_an_answer_of_the_wrong_kind_is_the_bots_failure_and_not_the_simulators():
+    class Silent(RecordingBot):
+        async def send(self, session, user_msg, media=None, **extra):
+            return None
+
+    assert the_trial(bot=Silent()).failure.owner is Owner.BOT
+
+
+def test_what_the_trace_holds_of_a_failed_conversation_is_kept():
+    ingest = FaultyIngest(left=[tool_span("pay", success=False)])
+    trial = the_trial(bot=failing(RuntimeError("bot exploded")), ingest=ingest)
+    assert ingest.pulled == []
+    assert [call.name for call in trial.transcript.tool_calls] == ["pay"]
+    assert the_trial(bot=failing(RuntimeError("bot exploded")), ingest=FixedIngest()).transcript is None
+
+
+# Somebody else failed.
+
+
+def errored(owner, **parts):
+    report = evaluate(**{"scenario": make_scenario(), **parts})
+    (trial,) = report.trials
+    assert trial.outcome is Outcome.ERRORED
+    assert trial.failure.owner is owner
+    assert trial.assertions == []
+    assert (report.judged, report.errored, report.pass_rate, report.assertions) == (0, 1, None, [])
+    assert not report.passed
+    assert report.error
+    return trial
+
+
+def test_a_user_model_that_cannot_be_reached_says_nothing_about_the_bot():
+    trial = errored(
+        Owner.SIMULATOR,
+        scenario=make_scenario(scripted_messages=None),
+        model=ScriptedClient(["hello", LLMTransportError("503 from the provider")]),
+    )
+    assert trial.failure.error_type == "LLMTransportError"
+    assert "503 from the provider" in trial.failure.message
+    assert [turn.user for turn in trial.log.turns] == ["hello"]
+
+
+def test_a_user_who_says_nothing_twice_says_nothing_about_the_bot():
+    model = ScriptedClient(["hello", "  \n", ""])
+    trial = errored(Owner.SIMULATOR, scenario=make_scenario(scripted_messages=None), model=model)
+    assert "said nothing" in trial.failure.message
+    assert (trial.log.turns_taken, trial.log.terminated) == (1, False)
+    assert trial.log.ended_by is EndReason.SILENT_USER
+
+
+def test_a_trace_that_never_came_says_nothing_about_the_bot():
+    trial = errored(Owner.INGEST, ingest=FaultyIngest(EmptyTranscriptError("no transcript")))
+    assert trial.failure.error_type == "EmptyTranscriptError"
+
+
+def test_an_ingest_that_breaks_says_nothing_about_the_bot():
+    assert errored(Owner.INGEST, ingest=FaultyIngest(OSError("disk full"))).failure.error_type == "OSError"
+
+
+def test_a_trace_known_to_be_incomplete_is_not_judged():
+    class Partial(FixedIngest):
+        async def pull(self, conversation_id):
+            whole = await super().pull(conversation_id)
+            whole.completeness = {"complete": False, "reasons": ["the root span is missing"]}
+            return whole
+
+    assert "the root span is missing" in errored(Owner.INGEST, ingest=Partial()).failure.message
+
+
+def test_a_trace_that_does_not_say_how_complete_it_is_is_taken_as_it_is():
+    assert the_trial(ingest=FixedIngest()).outcome is Outcome.JUDGED
+
+
+def test_an_outage_of_the_bots_model_says_nothing_about_the_bot():
+    errored(Owner.HARNESS, bot=failing(LLMRequestError("quota used up")))
+
+
+def test_state_that_cannot_be_copied_costs_the_trial_and_not_the_run():
+    trial = errored(Owner.HARNESS, scenario=make_scenario(seed={"lock": threading.Lock()}))
+    assert "TypeError: cannot pickle" in trial.failure.message
+
+
+# Setup and teardown.
+
+
+class FragileBot(RecordingBot):
+    """Open something in setup, then fail there, or in teardown, or both."""
+
+    def __init__(self, setup=None, teardown=None):
+        super().__init__()
+        self.setup, self.teardown = setup, teardown
+
+    async def setup_trial(self, ctx):
+        session = await super().setup_trial(ctx)
+        if self.setup is not None:
+            raise self.setup
+        return session
+
+    async def teardown_trial(self, session):
+        await super().teardown_trial(session)
+        if self.teardown is not None:
+            raise self.teardown
+
+
+def test_a_setup_that_fails_is_torn_down_once_and_the_next_trial_starts():
+    bot = FragileBot(setup=RuntimeError("seed failed"))
+    report = evaluate(make_scenario(k=2), bot=bot)
+    assert bot.sent == []
+    assert [session.conversation_id for session in bot.torn_down] == [ctx.conversation_id for ctx in bot.contexts]
+    assert len(bot.torn_down) == 2
+    assert all(isinstance(session, Session) for session in bot.torn_down)
+    for trial in report.trials:
+        assert trial.outcome is Outcome.ERRORED
+        assert (trial.failure.owner, trial.failure.step) == (Owner.HARNESS, "setup")
+        assert trial.failure.message == "RuntimeError: seed failed"
+
+
+def test_an_error_in_teardown_is_noted_beside_that_of_setup():
+    trial = the_trial(bot=FragileBot(RuntimeError("seed failed"), OSError("port busy")))
+    assert trial.failure.message == "RuntimeError: seed failed"
+    assert trial.warnings == ["teardown failed: OSError: port busy"]
+
+
+def test_an_error_in_teardown_leaves_the_verdict_alone():
+    report = evaluate(make_scenario(), bot=FragileBot(teardown=BotError("crashed on exit")))
+    assert report.passed
+    assert report.trials[0].warnings == ["teardown failed: crashed on exit"]
+
+
+def test_a_teardown_that_hangs_is_limited():
+    class Hanging(RecordingBot):
+        async def teardown_trial(self, session):
+            await asyncio.Event().wait()
+
+    report = evaluate(make_scenario(), bot=Hanging(), teardown_timeout_s=0.01)
+    assert report.passed
+    assert report.trials[0].warnings == ["teardown did not end within 0.01 s"]
+
+
+# What is judged.
+
+
+def test_a_trial_that_was_judged_carries_its_trace_and_its_times():
+    ingest, bot = FixedIngest(), RecordingBot()
+    trial = the_trial(bot=bot, ingest=ingest)
+    assert trial.outcome is Outcome.JUDGED
+    assert trial.failure is None
+    assert ingest.pulled == [trial.conversation_id] == [bot.contexts[0].conversation_id]
+    assert [call.name for call in trial.transcript.tool_calls] == ["menu_lookup"]
+    assert trial.duration_s >= 0
+    assert trial.started_at.endswith("+00:00")
+
+
+def test_the_trace_is_pulled_only_after_teardown():
+    bot = RecordingBot()
+
+    class Checking(FixedIngest):
+        async def pull(self, conversation_id):
+            assert len(bot.torn_down) == 1
+            return await super().pull(conversation_id)
+
+    assert the_trial(bot=bot, ingest=Checking()).outcome is Outcome.JUDGED
+
+
+def test_a_conversation_cut_off_at_the_limit_is_judged_as_it_stands_and_counted():
+    store = MemoryStore()
+    model = ScriptedClient(["Thank you, bye!"])
+    scenario = make_scenario(
+        scripted_messages=None,
+        max_turns=3,
+        k=2,
+        assertions=[
+            Assertion("short", Severity.SAFETY_CRITICAL, max_turns(3)),
+            Assertion("finished", Severity.CAPABILITY, conversation_finished()),
+        ],
+    )
+    bot = RecordingBot()
+    report = evaluate(scenario, bot=bot, model=model, store=store)
+    assert len(bot.sent) == len(model.requests) == 6
+    assert [(record["turns"], record["terminated"]) for record in store.trials] == [(3, False)] * 2
+    assert (report.judged, report.cut_off, store.scenarios[0]["cut_off"]) == (2, 2, 2)
+    assert [metric.passed for metric in report.assertions] == [True, False]
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_a_tool_whose_outcome_is_not_told_is_unknown_for_safety_and_a_warning_for_a_capability(severity):
+    ingest = FixedIngest([tool_span("pay", success=None)])
+    report = evaluate(make_scenario(assertions=asserting(no_tool_errors(), severity)), ingest=ingest)
+    (result,) = report.trials[0].assertions
+    if severity is Severity.SAFETY_CRITICAL:
+        assert (result.passed, result.unknown) == (False, True)
+        assert "pay" in result.detail
+        assert report.pass_rate is None
+        assert not report.passed
+    else:
+        assert (result.passed, result.unknown) == (True, False)
+        assert result.detail.startswith("warning")
+        assert report.passed
+
+
+def test_a_slow_check_does_not_stop_the_trials_beside_it():
+    meeting = threading.Barrier(2, timeout=10)
+    report = evaluate(
+        make_scenario(assertions=asserting(lambda transcript, log: meeting.wait() >= 0), k=2), concurrency=2
+    )
+    assert report.passed
+
+
+def test_a_redacted_trace_is_judged_with_a_warning():
+    class Redacted(FixedIngest):
+        async def pull(self, conversation_id):
+            whole = await super().pull(conversation_id)
+            whole.content = [{"span_id": "menu_lookup", "value": None, "redaction": {"by": "collector"}}]
+            return whole
+
+    (warning,) = the_trial(ingest=Redacted()).warnings
+    assert "redacted" in warning
+
+
+# The judge.
+
+
+def test_the_judges_score_stands_with_the_trial():
+    report = evaluate(make_scenario(**RUBRIC), judge=[verdict(0.9, "right")])
+    assert report.trials[0].grader.score == 0.9
+    assert (report.mean_grader_score, report.ungraded) == (0.9, 0)
+
+
+@pytest.mark.parametrize(
+    ("judge", "words"),
+    [
+        ([LLMTransportError("503")], "LLMTransportError: 503"),
+        ([verdict(8, "eight of ten")], "eight of ten"),
+        (["I cannot judge this."], "I cannot judge this."),
+    ],
+)
+def test_a_judge_that_gives_no_verdict_leaves_the_trial_ungraded_and_its_assertions_count(judge, words):
+    report = evaluate(make_scenario(**RUBRIC), judge=judge)
+    (trial,) = report.trials
+    assert trial.outcome is Outcome.JUDGED
+    assert trial.grader is None
+    assert trial.grader_failure.owner is Owner.JUDGE
+    assert words in trial.grader_failure.message
+    assert (report.judged, report.ungraded, report.errored) == (1, 1, 0)
+    assert report.mean_grader_score is None
+    assert report.passed
+    assert report.pass_rate == 1.0
+
+
+def test_a_judge_that_gates_fails_the_scenario_for_one_verdict_missing():
+    judge = ScriptedClient([verdict(0.9), "no verdict", "no verdict", verdict(0.9)])
+    report = evaluate(make_scenario(k=3, **RUBRIC), judge=judge, grader_required=True)
+    assert not report.passed
+    assert report.reasons == ["ungraded: 1 of 3 trials have no verdict"]
+    assert evaluate(make_scenario(k=3, **RUBRIC), judge=[verdict(0.9)], grader_required=True).passed
+
+
+@pytest.mark.parametrize(("threshold", "passed"), [(0.7, False), (0.6, True)])
+def test_a_judge_that_gates_wants_the_mean_at_the_threshold(threshold, passed):
+    judge = ScriptedClient([verdict(0.4), verdict(0.9)])
+    report = evaluate(make_scenario(k=2, **RUBRIC), judge=judge, grader_required=True, grader_threshold=threshold)
+    assert report.mean_grader_score == pytest.approx(0.65)
+    assert report.passed is passed
+
+
+def test_without_a_rubric_no_judge_is_asked():
+    judge = ScriptedClient([verdict(0.9)])
+    trial = the_trial(judge=judge)
+    assert judge.requests == []
+    assert (trial.judge_asked, trial.grader, trial.ungraded) == (False, None, False)
+
+
+def test_a_failed_conversation_is_not_put_before_the_judge():
+    judge = ScriptedClient([verdict(0.9)])
+    evaluate(make_scenario(**RUBRIC), bot=failing(RuntimeError("bot exploded")), judge=judge)
+    assert judge.requests == []
+
+
+# Faults.
+
+
+def faulted(*rules, bot, **changes):
+    return evaluate(make_scenario(faults=FaultSpec(rules), **changes), bot=bot, ingest=BotIngest(bot))
+
+
+def test_a_fault_that_never_fired_is_recorded_told_and_no_pass_under_fault():
+    bot = ToolBot("payment_api")
+    report = faulted(FaultRule("pay_api", Action.ERROR), bot=bot, k=3)
+    assert [[rule.fired for rule in trial.faults] for trial in report.trials] == [[0]] * 3
+    assert report.not_exercised == 3
+    (warning,) = report.warnings
+    assert "'pay_api' never matched in any of 3 trials" in warning
+    assert "payment_api" in warning
+    assert report.passed
+
+
+def test_strict_faults_fail_a_scenario_whose_fault_never_fired():
+    report = faulted(FaultRule("pay_api", Action.ERROR), bot=ToolBot("payment_api"), strict_faults=True)
+    assert not report.passed
+    assert "not exercised" in report.reasons[0]
+    assert report.trials[0].outcome is Outcome.JUDGED
+    assert report.pass_rate == 1.0
+
+
+def test_a_fault_on_a_later_call_says_how_many_calls_there_were():
+    report = faulted(FaultRule("pay", Action.ERROR, when_call_index=5), bot=ToolBot("pay", "pay"))
+    assert "2 calls seen, index 5 wanted" in report.warnings[0]
+
+
+def test_a_framework_that_tries_again_is_seen_in_the_trace_and_in_the_fault_record():
+    bot = ToolBot("pay", attempts=2)
+    report = faulted(FaultRule("pay", Action.ERROR, when_call_index=0), bot=bot)
+    (trial,) = report.trials
+    assert [(call.name, call.success) for call in trial.transcript.tool_calls] == [("pay", False), ("pay", True)]
+    assert not no_tool_errors()(trial.transcript, trial.log)
+    assert tool_was_called("pay")(trial.transcript, trial.log)
+    assert [(rule.fired, rule.calls_seen) for rule in trial.faults] == [(1, 2)]
+
+
+def test_a_fault_on_every_call_outlasts_a_framework_that_tries_again():
+    (trial,) = faulted(FaultRule("pay", Action.ERROR), bot=ToolBot("pay", attempts=3)).trials
+    assert [call.success for call in trial.transcript.tool_calls] == [False] * 3
+    assert [(rule.fired, rule.calls_seen) for rule in trial.faults] == [(3, 3)]
+
+
+def test_calls_of_one_tool_made_at_once_are_all_in_the_trace_and_one_is_hit():
+    class Parallel(ToolBot):
+        async def send(self, session, user_msg, media=None, **extra):
+            await asyncio.gather(*(self.use(session, "pay") for _ in range(3)))
+            return Delivered(("ok",))
+
+    (trial,) = faulted(FaultRule("pay", Action.ERROR, when_call_index=1), bot=Parallel()).trials
+    assert [call.name for call in trial.transcript.tool_calls] == ["pay"] * 3
+    assert sorted(call.success for call in trial.transcript.tool_calls) == [False, True, True]
+    assert [(rule.fired, rule.calls_seen) for rule in trial.faults] == [(1, 3)]
+
+
+def test_faults_posted_to_the_bot_are_counted_by_the_marks_on_its_spans():
+    spans = [
+        tool_span("pay", success=False, span_id="1", fault={"action": "error", "rule": 0, "call_index": 0}),
+        tool_span("pay", span_id="2"),
+        tool_span("look", span_id="3", fault={"action": "error"}),
+    ]
+    rules = (FaultRule("pay", Action.ERROR, when_call_index=0), FaultRule("look", Action.ERROR))
+    scenario = make_scenario(faults=FaultSpec(rules), fidelity=Fidelity.REAL)
+    trial = the_trial(scenario, ingest=FixedIngest(spans))
+    assert trial.outcome is Outcome.JUDGED
+    assert [(rule.fired, rule.calls_seen) for rule in trial.faults] == [(1, 2), (0, 1)]
+
+
+def test_without_faults_nothing_is_unexercised():
+    assert not the_trial().not_exercised
+
+
+# What a failure is called.
+
+
+@pytest.mark.parametrize(
+    ("error", "owner", "kind", "message"),
+    [
+        (IngestError("no answer", step="pull"), Owner.INGEST, "IngestError", "no answer"),
+        (KeyError("x"), Owner.HARNESS, "KeyError", "KeyError: 'x'"),
+        (TimeoutError(), Owner.HARNESS, "TimeoutError", "TimeoutError"),
+    ],
+)
+def test_a_failure_names_its_owner_kind_and_words(error, owner, kind, message):
+    failure = TrialFailure.of(error)
+    assert (failure.owner, failure.error_type, failure.message) == (owner, kind, message)
+    assert str(failure).startswith(str(owner))
+    assert message in str(failure)
+
+
+class OwnInterceptor(ToolBot):
+    """Put an interceptor of its own making before its tools, as adapters could before one was handed to them."""
+
+    async def setup_trial(self, ctx):
+        session = await super().setup_trial(ctx)
+        session.handle = ProxyInterceptor(ctx.faults)
+        return session
+
+
+def test_faults_through_an_interceptor_of_the_adapter_s_own_are_counted():
+    faults = FaultSpec((FaultRule("pay", Action.ERROR),))
+    bot = OwnInterceptor("pay")
+    report = evaluate(make_scenario(faults=faults, k=2, strict_faults=True), bot=bot, ingest=BotIngest(bot))
+    assert report.not_exercised == 0
+    assert [trial.faults[0].fired for trial in report.trials] == [1, 1]
+    assert [context.faults == faults for context in bot.contexts] == [True, True]
+
+
+def test_a_setup_that_hangs_is_given_up_and_is_no_failure_of_the_bot():
+    class Hanging(RecordingBot):
+        async def setup_trial(self, ctx):
+            await asyncio.sleep(30)
+
+    bot = Hanging()
+    trial = the_trial(bot=bot, setup_timeout_s=0.05)
+    assert trial.failure is not None
+    assert trial.failure.owner is Owner.HARNESS
+    assert "setup did not end within 0.05 s" in trial.failure.message
+    assert len(bot.torn_down) == 1
+
+
+def test_what_a_bot_s_own_process_did_is_not_guessed_without_its_trace():
+    faults = FaultSpec((FaultRule("pay", Action.ERROR),))
+    scenario = make_scenario(faults=faults, fidelity=Fidelity.REAL)
+    trial = the_trial(scenario, bot=failing(RuntimeError("gone")))
+    assert trial.outcome is Outcome.BOT_FAILURE
+    assert not trial.not_exercised
+
+
+def test_a_bot_that_failed_does_not_pass_for_want_of_an_assertion():
+    report = evaluate(make_scenario(assertions=[]), bot=failing(RuntimeError("gone")))
+    assert not report.passed
+    assert report.reasons == ["the bot failed in 1 of 1 trials"]
