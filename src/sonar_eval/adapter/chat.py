@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from opentelemetry import trace
-from opentelemetry.trace import Span, Status, StatusCode
+from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 from ..errors import describe
 from ..interceptor import FaultSpec, InterceptDecision, ProxyInterceptor, fault_attributes
@@ -31,12 +31,14 @@ class Tool:
 def tool(function: Callable[..., Any], *, name: str | None = None) -> Tool:
     """Make a tool of `function`: its name, the first paragraph of its docstring, its signature.
 
-    Raises `TypeError` for a parameter whose annotation has no JSON type.
+    Raises `TypeError` for a parameter whose annotation has no JSON type, and for one that takes any number.
     """
     hints = typing.get_type_hints(function)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise TypeError(f"parameter {parameter.name!r}: a model can only fill in parameters that have a name")
         properties[parameter.name] = _json_type(hints.get(parameter.name, str), parameter.name)
         if parameter.default is inspect.Parameter.empty:
             required.append(parameter.name)
@@ -51,11 +53,15 @@ def _json_type(hint: Any, name: str) -> dict[str, Any]:
         return {"type": _JSON_TYPES[hint]}
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
-        return {"type": "string", "enum": list(arguments)}
+        kinds = {_JSON_TYPES.get(type(argument)) for argument in arguments}
+        if len(kinds) == 1 and None not in kinds:
+            return {"type": kinds.pop(), "enum": list(arguments)}
     if origin in (typing.Union, types.UnionType):
         rest = [argument for argument in arguments if argument is not type(None)]
         if len(rest) == 1:
             return _json_type(rest[0], name)
+    if hint is list:
+        return {"type": "array"}
     if origin is list:
         return {"type": "array", "items": _json_type(arguments[0], name)}
     if hint is dict or origin is dict:
@@ -80,6 +86,7 @@ class ChatAgent:
         provider: str = "openai",
         interceptor: ProxyInterceptor | None = None,
         max_steps: int = 12,
+        tracer: Tracer | None = None,
     ) -> None:
         self._client = client
         self._config = config
@@ -90,7 +97,7 @@ class ChatAgent:
         self._provider = provider
         self._interceptor = interceptor or ProxyInterceptor(FaultSpec())
         self._max_steps = max_steps
-        self._tracer = trace.get_tracer("sonar_eval.adapter.chat")
+        self._tracer = tracer or trace.get_tracer("sonar_eval.adapter.chat")
         self.messages: list[Message] = []
 
     async def reply(self, text: str) -> str:
@@ -147,6 +154,7 @@ class ChatAgent:
             _put_json(span, "gen_ai.tool.call.arguments", call.arguments)
             try:
                 result, decision = await self._dispatch(call)
+                written = result if isinstance(result, str) else json.dumps(result, default=str)
             except Exception as error:
                 _mark_fault(span, getattr(error, "sonar_decision", None), self._interceptor)
                 span.record_exception(error)
@@ -154,7 +162,6 @@ class ChatAgent:
                 span.set_status(Status(StatusCode.ERROR, str(error)))
                 return json.dumps({"error": describe(error)})
             _mark_fault(span, decision, self._interceptor)
-            written = result if isinstance(result, str) else json.dumps(result, default=str)
             span.set_attribute("gen_ai.tool.call.result", written)
             return written
 

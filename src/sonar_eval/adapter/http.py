@@ -37,7 +37,7 @@ class HTTPBotAdapter:
     ) -> None:
         self.name = name
         self._base_url = base_url.rstrip("/")
-        self._key = key
+        self._key = key.strip() if key else None
         self._timeout_s = timeout_s
         self._process = process
         self._transport = transport
@@ -65,7 +65,10 @@ class HTTPBotAdapter:
         """Post one turn; `media` has no place on this wire and is left out."""
         path = f"/trials/{quote(session.conversation_id, safe='')}/turns"
         body = await self._ask("POST", path, wire.write_turn(user_msg, submission))
-        return wire.read_delivered(body)
+        try:
+            return wire.read_delivered(body)
+        except ValueError as error:
+            raise ConnectionError(f"{self.name} at {self._base_url} answered no turn: {error}") from error
 
     async def teardown_trial(self, session: Session) -> None:
         """Let the bot release the trial; one it does not know is torn down already."""
@@ -81,9 +84,12 @@ class HTTPBotAdapter:
         try:
             async with opened as client:
                 response = await client.request(method, url, json=body)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             ended = self._process.last_words() if self._process else ""
             raise ConnectionError(f"{method} {url}: {describe(error)}{ended}") from error
         if response.status_code not in allowed:
             raise ConnectionError(f"{method} {url} answered {response.status_code}: {response.text[:500]}")
-        return response.json() if response.content else None
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            raise ConnectionError(f"{method} {url} answered no JSON: {response.text[:500]}") from error

@@ -32,9 +32,7 @@ def load_object(path: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise MissingAttributeError(
-                f"cannot load {path!r}: {module_name} has no attribute {attribute!r}"
-            ) from None
+            raise MissingAttributeError(f"cannot load {path!r}: {module_name} has no attribute {attribute!r}") from None
     return found
 
 
@@ -44,7 +42,7 @@ def load_adapter(path: str) -> BotAdapter:
     Raises `ConfigError` (a `ValueError`) when it is not found, `TypeError` when it is no adapter.
     """
     found = load_object(path)
-    if isinstance(found, type) or (callable(found) and not _looks_ready(found)):
+    if _makes_one(found):
         found = found()
     validate_bot_adapter(found)
     return cast(BotAdapter, found)
@@ -53,10 +51,9 @@ def load_adapter(path: str) -> BotAdapter:
 def check_adapter(path: str) -> None:
     """Raise what `load_adapter` would, as far as that can be told without making the adapter."""
     found = load_object(path)
-    if _looks_ready(found):
-        return
-    if not callable(found):
+    if not _makes_one(found):
         validate_bot_adapter(found)
+        return
     try:
         inspect.signature(found).bind()
     except TypeError as error:
@@ -66,8 +63,10 @@ def check_adapter(path: str) -> None:
         return
 
 
-def _looks_ready(candidate: Any) -> bool:
-    return all(callable(getattr(candidate, method, None)) for method in _METHODS)
+def _makes_one(found: Any) -> bool:
+    """Tell a class or factory from an adapter that is there already."""
+    ready = all(callable(getattr(found, method, None)) for method in _METHODS)
+    return isinstance(found, type) or (callable(found) and not ready)
 
 
 def validate_bot_adapter(candidate: Any) -> None:
@@ -77,6 +76,5 @@ def validate_bot_adapter(candidate: Any) -> None:
         missing.insert(0, "name (a string)")
     if missing:
         raise TypeError(
-            f"{candidate!r} is no bot adapter: it lacks {', '.join(missing)}; "
-            "derive it from sonar_eval.BaseBotAdapter"
+            f"{candidate!r} is no bot adapter: it lacks {', '.join(missing)}; derive it from sonar_eval.BaseBotAdapter"
         )

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import HarnessError
 
 _LAST_WORDS = 600
+_STRAGGLERS_S = 2.0
 
 
 class BotProcess:
@@ -47,14 +50,21 @@ class BotProcess:
         """Start it and wait until it listens; does nothing when it runs already."""
         if self._process is not None and self._process.poll() is None:
             return
+        await self.stop()
         self.port = _free_port()
-        await asyncio.to_thread(self._spawn)
+        try:
+            await asyncio.to_thread(self._spawn)
+            await self._until_it_listens()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _until_it_listens(self) -> None:
         deadline = time.monotonic() + self._start_timeout_s
         while not await self._listens():
             if self._process is None or self._process.poll() is not None:
                 raise HarnessError(f"the bot's process ended before it listened{self.last_words()}")
             if time.monotonic() > deadline:
-                await self.stop()
                 raise HarnessError(
                     f"the bot's process did not listen on port {self.port} within "
                     f"{self._start_timeout_s:g} s{self.last_words()}"
@@ -72,6 +82,8 @@ class BotProcess:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **self._environment},
+                # A group of its own, so that a script goes together with the bot it started.
+                start_new_session=True,
             )
         except OSError as error:
             raise HarnessError(f"cannot start the bot with {shlex.join(command)!r}: {error}") from error
@@ -103,12 +115,22 @@ class BotProcess:
 
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
-    process.terminate()
-    try:
-        process.wait(patience_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with suppress(ProcessLookupError):
+        # Raised as soon as nothing of the group is left.
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+            _outlive(process.pid)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _outlive(group: int) -> None:
+    """Give what a script started a moment more than the script."""
+    deadline = time.monotonic() + _STRAGGLERS_S
+    while time.monotonic() < deadline:
+        os.killpg(group, 0)
+        time.sleep(0.02)
 
 
 def _free_port() -> int:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..conversation import Delivered, Form, FormField, FormSubmission
+from ..errors import describe
 from ..interceptor import FaultSpec, deserialize_faults, serialize_faults
 from .contract import TrialContext, Variant
 
@@ -53,17 +54,38 @@ def read_setup(body: Mapping[str, Any]) -> TrialSetup:
     conversation_id = body.get("conversation_id")
     if not isinstance(conversation_id, str) or not conversation_id:
         raise ValueError(f"conversation_id: expected a non-empty string, got {conversation_id!r}")
-    variant = body.get("variant") or {}
+    variant = _table(body, "variant")
     return TrialSetup(
         conversation_id,
-        index=int(body.get("index", 0)),
-        random_seed=int(body.get("random_seed", 0)),
-        seed=dict(body.get("seed") or {}),
-        params=dict(body.get("params") or {}),
+        index=_whole_number(body, "index"),
+        random_seed=_whole_number(body, "random_seed"),
+        seed=_table(body, "seed"),
+        params=_table(body, "params"),
         variant=Variant(**{key: value for key, value in variant.items() if key in Variant.__annotations__}),
-        faults=deserialize_faults(body.get("faults") or ()),
+        faults=_read_faults(body.get("faults")),
         tenant=body.get("tenant"),
     )
+
+
+def _table(row: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = row.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{key}: expected an object, got {value!r}")
+    return dict(value or {})
+
+
+def _whole_number(row: Mapping[str, Any], key: str) -> int:
+    value = row.get(key, 0)
+    if not isinstance(value, int):
+        raise ValueError(f"{key}: expected a whole number, got {value!r}")
+    return value
+
+
+def _read_faults(rows: Any) -> FaultSpec:
+    try:
+        return deserialize_faults(rows or ())
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"faults: expected rows with a target and a known action: {describe(error)}") from error
 
 
 def write_turn(text: str, submission: FormSubmission | None) -> dict[str, Any]:
@@ -76,7 +98,11 @@ def read_turn(body: Mapping[str, Any]) -> tuple[str, FormSubmission | None]:
     text, form = body.get("text"), body.get("submission")
     if not isinstance(text, str):
         raise ValueError(f"text: expected a string, got {text!r}")
-    return text, FormSubmission(form["form"], dict(form.get("values") or {})) if form else None
+    if form is None:
+        return text, None
+    if not isinstance(form, Mapping) or not isinstance(form.get("form"), str):
+        raise ValueError(f"submission: expected an object with the form's name in 'form', got {form!r}")
+    return text, FormSubmission(form["form"], _table(form, "values"))
 
 
 def write_delivered(delivered: Delivered) -> dict[str, Any]:
@@ -90,14 +116,16 @@ def write_delivered(delivered: Delivered) -> dict[str, Any]:
 
 def read_delivered(body: Mapping[str, Any]) -> Delivered:
     """Read what the user sees; raises `ValueError` when it is not of this form."""
+    if not isinstance(body, Mapping):
+        raise ValueError(f"expected an object with messages, got {body!r}")
     messages = body.get("messages")
     if not isinstance(messages, list) or not all(isinstance(message, str) for message in messages):
         raise ValueError(f"messages: expected a list of strings, got {messages!r}")
-    return Delivered(
-        tuple(messages),
-        tuple(body.get("media") or ()),
-        tuple(read_form(form) for form in body.get("forms") or ()),
-    )
+    try:
+        forms = tuple(read_form(form) for form in body.get("forms") or ())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"forms: expected objects with a name and named fields: {describe(error)}") from error
+    return Delivered(tuple(messages), tuple(body.get("media") or ()), forms)
 
 
 def read_form(row: Mapping[str, Any]) -> Form:

@@ -19,7 +19,7 @@ class FaultGate:
     def __init__(self, faults: FaultSpec | None = None) -> None:
         self.interceptor = ProxyInterceptor(faults or FaultSpec())
 
-    async def call(self, target: str, tool: Callable[..., Any], **args: Any) -> Any:
+    async def call(self, target: str, tool: Callable[..., Any], /, **args: Any) -> Any:
         """Return `tool(**args)`, or raise, delay or replace it as the faults say."""
         try:
             result, decision = await self.interceptor.run(target, args, tool)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -19,6 +20,9 @@ from starlette.routing import Route
 
 from ..adapter import wire
 from ..conversation import Delivered, FormSubmission
+from ..errors import describe
+
+log = logging.getLogger(__name__)
 
 
 class Conversation(Protocol):
@@ -47,10 +51,23 @@ def trial_routes(
     desk = _Desk(open_conversation, key or os.environ.get(wire.KEY_VARIABLE))
     one = prefix + "/trials/{conversation_id:path}"
     return [
-        Route(prefix + "/trials", desk.open, methods=["POST"]),
-        Route(one + "/turns", desk.turn, methods=["POST"]),
-        Route(one, desk.close, methods=["DELETE"]),
+        Route(prefix + "/trials", _telling(desk.open), methods=["POST"]),
+        Route(one + "/turns", _telling(desk.turn), methods=["POST"]),
+        Route(one, _telling(desk.close), methods=["DELETE"]),
     ]
+
+
+def _telling(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Answer with the reason when the bot fails: the harness quotes it in its report."""
+
+    async def handled(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except Exception as error:
+            log.exception("the bot failed in %s %s", request.method, request.url.path)
+            return _problem(500, describe(error))
+
+    return handled
 
 
 class _Desk:

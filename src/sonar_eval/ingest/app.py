@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -17,18 +19,35 @@ from .keys import KeyRing
 from .mapping import answer
 
 
+class _AnyText(Convertor[str]):
+    """A path parameter of any text; Starlette's own `path` ends at a line break."""
+
+    regex = r"(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anytext", _AnyText())
+
+
 def create_app(store: SpanStore, keys: KeyRing, *, key_header: str = DEFAULT_KEY_HEADER) -> Starlette:
     """Make the ASGI app over `store`; the key is read from `key_header`."""
     service = _Service(store, keys, key_header.lower())
-    return Starlette(
+    app = Starlette(
         routes=[
             Route(TRACES_PATH, service.take_traces, methods=["POST"]),
-            # A redirect would count as success for the Python exporter, and the spans would be gone.
             Route(TRACES_PATH + "/", service.take_traces, methods=["POST"]),
-            Route("/v1/conversations/{conversation_id:path}", service.show_conversation, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id:anytext}", service.show_conversation, methods=["GET"]),
             Route("/healthz", service.show_health, methods=["GET"]),
         ],
     )
+    # A redirect would count as success for the Python exporter, and the spans would be gone.
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Service:
@@ -48,7 +67,8 @@ class _Service:
             body = await _body(request)
             decoded = await asyncio.to_thread(self._store_spans, tenant, encoding, request, body)
         except otlp.OTLPError as error:
-            return Response(encoding.error(str(error)), error.status, media_type=encoding.media_type)
+            headers = {"retry-after": "1"} if error.status == 503 else None
+            return Response(encoding.error(str(error)), error.status, headers, encoding.media_type)
         return Response(encoding.answer(decoded), media_type=encoding.media_type)
 
     def _tenant(self, request: Request) -> str:
@@ -66,7 +86,11 @@ class _Service:
             reason = decoded.reason or "the span names a tenant that the key does not open"
             decoded = replace(decoded, spans=mine, rejected=decoded.rejected + foreign, reason=reason)
         # Written before it is answered: what was answered 200 can be read back at once.
-        self._store.add(tenant, decoded.spans)
+        try:
+            self._store.add(tenant, decoded.spans)
+        except SQLAlchemyError as error:
+            # Of all refusals, exporters send again only after this kind.
+            raise otlp.OTLPError(503, "the spans could not be stored; send them again") from error
         return decoded
 
     async def show_conversation(self, request: Request) -> Response:
@@ -78,9 +102,7 @@ class _Service:
         if len(asked) != 1:
             return _problem(400, "expected the query parameter tenant, once")
         conversation_id = request.path_params["conversation_id"]
-        spans = (
-            await asyncio.to_thread(self._store.conversation, tenant, conversation_id) if asked[0] == tenant else []
-        )
+        spans = await asyncio.to_thread(self._store.conversation, tenant, conversation_id) if asked[0] == tenant else []
         if not spans:
             return _problem(404, "no such conversation")
         body = await asyncio.to_thread(answer, tenant, conversation_id, spans)

@@ -13,7 +13,7 @@ from typing import Any
 from ..transcript.wire import Answer, ContentRow, RunRow, SpanRow
 from .conventions import CONVENTIONS, Convention, Reading
 from .span import Span
-from .values import plain
+from .values import plain, plain_result
 
 _MESSAGE_LIMIT = 500
 _FAILED_WORDS = ("error", "exception", "traceback")
@@ -91,7 +91,7 @@ def _row(entry: Mapped) -> SpanRow:
         "tool_name": reading.tool_name if is_tool else None,
         "tool_success": reading.success if is_tool else None,
         "success_basis": reading.success_basis if is_tool else None,
-        "soft_error": bool(is_tool and reading.success and _looks_failed(plain(reading.result).value)),
+        "soft_error": bool(is_tool and reading.success and _looks_failed(plain_result(reading.result).value)),
         "error_type": reading.error_type,
         "error_message": message[:_MESSAGE_LIMIT] or None,
         "started_at": _time(span.start_ns),
@@ -209,7 +209,7 @@ def _messages(entry: Mapped, *, inputs: bool) -> Iterator[ContentRow]:
 
 
 def _content_row(span: Span, role: str, kind: str, raw: Any, name: str | None, call_id: str | None) -> ContentRow:
-    value = plain(raw)
+    value = plain_result(raw) if kind == "tool_result" else plain(raw)
     return {
         "span_id": span.span_id,
         "trace_id": span.trace_id,

@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+from opentelemetry.proto.trace.v1.trace_pb2 import Status as SpanStatus
 
 from .span import Span, SpanEvent, StatusCode
 
@@ -125,24 +126,37 @@ def _from_protobuf(body: bytes) -> ExportTraceServiceRequest:
 
 def _from_json(body: bytes) -> ExportTraceServiceRequest:
     try:
-        parsed = json.loads(body, parse_constant=_refuse_constant)
+        parsed = _load_json(body)
         if not isinstance(parsed, dict):
             raise OTLPError(400, "the body must be a JSON object")
-        _hex_to_base64(parsed)
+        _as_protobuf_json(parsed)
         return ParseDict(parsed, ExportTraceServiceRequest(), ignore_unknown_fields=True)
     except (ValueError, ParseError, RecursionError, TypeError, AttributeError) as error:
         raise OTLPError(400, f"the body is no trace request in JSON: {str(error)[:300]}") from error
+
+
+def _load_json(body: bytes) -> Any:
+    parsed = json.loads(body, parse_constant=_refuse_constant)
+    if b"\\ud" not in body.lower():
+        return parsed
+    # JavaScript sends half a character as it stands; protobuf would refuse the whole request for it.
+    written = json.dumps(parsed, ensure_ascii=False)
+    return json.loads(written.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _hex_to_base64(request: dict[str, Any]) -> None:
-    """OTLP writes ids in hex where protobuf's own JSON form has base64."""
+def _as_protobuf_json(request: dict[str, Any]) -> None:
+    """OTLP writes ids in hex where protobuf's own JSON form has base64, and no enum by name."""
     for resource in request.get("resourceSpans") or ():
         for scope in resource.get("scopeSpans") or ():
             for span in scope.get("spans") or ():
+                status = span.get("status") or {}
+                if isinstance(status.get("code"), str):
+                    # A name that protobuf does not know would be skipped, and a failure with it.
+                    status["code"] = SpanStatus.StatusCode.Value(status["code"])
                 for holder in (span, *(span.get("links") or ())):
                     for key in _IDS.keys() & holder.keys():
                         holder[key] = _id_as_base64(key, holder[key])
@@ -153,7 +167,7 @@ def _id_as_base64(key: str, value: Any) -> str:
         raise ValueError(f"{key} must be a hex string, got {type(value).__name__}")
     try:
         return base64.b64encode(binascii.unhexlify(value)).decode()
-    except binascii.Error as error:
+    except ValueError as error:
         raise ValueError(f"{key} must be hex, got {value[:40]!r}: {error}") from error
 
 

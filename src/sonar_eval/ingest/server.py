@@ -28,8 +28,8 @@ class EmbeddedIngest:
     def __init__(self, tenant: str, *, path: Path | None = None) -> None:
         self.tenant = tenant
         self.api_key = secrets.token_urlsafe(24)
-        self._folder = tempfile.TemporaryDirectory(prefix="sonar-ingest-") if path is None else None
-        self._path = path or Path(self._folder.name if self._folder else ".") / "ingest.db"
+        self._path = path
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._server: Any = None
         self._thread: threading.Thread | None = None
         self._store: SpanStore | None = None
@@ -44,7 +44,11 @@ class EmbeddedIngest:
         """Start serving; returns when requests are answered."""
         import uvicorn
 
-        self._store = SpanStore(f"sqlite:///{self._path}")
+        path = self._path
+        if path is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="sonar-ingest-")
+            path = Path(self._folder.name) / "ingest.db"
+        self._store = SpanStore(f"sqlite:///{path}")
         app = create_app(self._store, KeyRing({self.api_key: self.tenant}))
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]

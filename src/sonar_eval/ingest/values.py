@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 _MARKER = "__sonar_redacted__"
@@ -31,9 +32,18 @@ def plain(raw: Any) -> Plain:
         return Plain(raw if parsed is None else parsed)
     size, preview = parsed.get("bytes"), parsed.get("preview")
     redaction = {"mode": parsed[_MARKER], "bytes": size, "sha256": parsed.get("sha256")}
-    cut = not isinstance(preview, str) or len(preview.encode()) < (size or 0)
+    cut = not isinstance(preview, str) or len(preview.encode(errors="replace")) < _whole(size)
     inner = _json(preview) if isinstance(preview, str) and not cut else None
     return Plain(preview if inner is None else inner, redaction, cut)
+
+
+def plain_result(raw: Any) -> Plain:
+    """Make a tool's result plain; a list of one text, as Strands writes it, is that text."""
+    opened = plain(raw)
+    match opened.value:
+        case [{"text": str(text), **rest}] if not rest:
+            return replace(opened, value=plain(text).value)
+    return opened
 
 
 def _json(text: str) -> Any:
@@ -41,6 +51,16 @@ def _json(text: str) -> Any:
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        return json.loads(text)
+        # What is read here is told on, as strict JSON.
+        return json.loads(text, parse_constant=str, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
+
+
+def _finite(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+def _whole(size: Any) -> int:
+    return size if isinstance(size, int) else 0

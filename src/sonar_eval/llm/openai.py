@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import LLMAnswerError, LLMRequestError, LLMSilenceError, LLMTransportError, describe
+from ..errors import LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError, LLMTransportError, describe
 from ..web import open_client
 from .contract import ChatReply, Completion, LLMConfig, Message, ToolRequest, ToolSchema, Usage
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 # Reasoning models and judges think for minutes; httpx would give up after 5 s.
 READ_TIMEOUT_S = 120.0
-RETRIED_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+RETRIED_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
 _QUOTED = 500
+# Below this it is a placeholder, as local servers take, and no secret.
+_SHORTEST_KEY = 8
 
 
 class OpenAIClient:
@@ -36,7 +38,7 @@ class OpenAIClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._url = base_url.rstrip("/") + "/chat/completions"
-        self._key = api_key
+        self._key = (api_key or "").strip()
         self._timeout_s = timeout_s
         self._extra = dict(extra_body or {})
         self._transport = transport
@@ -60,7 +62,13 @@ class OpenAIClient:
     ) -> ChatReply:
         """Return text and tool calls of the assistant's next step; either may be empty."""
         body = self._body(config, system, messages, tools)
-        return _read_reply(await self._post(config.model, body), config.model, self._url)
+        try:
+            return _read_reply(await self._post(config.model, body), config.model, self._url)
+        except LLMError as error:
+            # What a provider says is quoted, and it may repeat the key.
+            if len(self._key) >= _SHORTEST_KEY:
+                error.args = (str(error).replace(self._key, "[key]"),)
+            raise
 
     def _body(
         self, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
@@ -91,7 +99,7 @@ class OpenAIClient:
             # A client per call costs little beside a model's answer, and is bound to no event loop.
             async with opened as client:
                 response = await client.post(self._url, json=body)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise LLMTransportError(
                 f"{model} at {self._url} was not reached within {self._timeout_s:g} s: {describe(error)}"
             ) from error
@@ -146,17 +154,18 @@ def _read_reply(body: Any, model: str, url: str) -> ChatReply:
 
 
 def _read_text(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(part.get("text", "") for part in content if part.get("type") == "text")
-    return content or ""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.get("text", "") for part in content if part.get("type") == "text")
 
 
 def _read_call(call: dict[str, Any], place: int) -> ToolRequest:
     function = call["function"]
     raw = function.get("arguments")
+    raw = raw.strip() if isinstance(raw, str) else raw
     identity = call.get("id") or f"call_{place}"
     try:
-        arguments = json.loads(raw) if isinstance(raw, str) and raw.strip() else raw or {}
+        arguments = json.loads(raw) if isinstance(raw, str) and raw else raw or {}
     except ValueError:
         arguments = raw
     if isinstance(arguments, dict):

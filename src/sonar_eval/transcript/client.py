@@ -37,7 +37,8 @@ class IngestClient:
     ) -> None:
         self._base_url = base_url.rstrip("/")
         self._tenant = tenant
-        self._headers = {api_key_header.lower(): api_key} if api_key else {}
+        self._key = (api_key or "").strip()
+        self._headers = {api_key_header.lower(): self._key} if self._key else {}
         self._quiet_s = quiet_s
         self._settle_timeout_s = settle_timeout_s
         self._transport = transport
@@ -57,14 +58,13 @@ class IngestClient:
         try:
             async with opened as client:
                 response = await client.get(url, params={"tenant": self._tenant})
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise IngestError(f"no answer from the ingest at {self._base_url}: {describe(error)}") from error
         if response.status_code == 404:
             return Transcript(conversation_id)
         if response.status_code != 200:
-            raise IngestError(
-                f"the ingest at {self._base_url} answered {response.status_code}: {response.text[:300]}"
-            )
+            said = response.text.replace(self._key, "[key]") if self._key else response.text
+            raise IngestError(f"the ingest at {self._base_url} answered {response.status_code}: {said[:300]}")
         return _read(conversation_id, response)
 
     async def pull(self, conversation_id: str, *, retries: int = 10, delay: float = 0.5) -> Transcript:

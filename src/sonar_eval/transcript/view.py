@@ -55,7 +55,7 @@ class Transcript:
     @property
     def incomplete(self) -> bool:
         """Tell whether it is known not to be whole; unknown is not incomplete."""
-        return self.completeness is not None and not self.completeness.get("complete", True)
+        return isinstance(self.completeness, dict) and not self.completeness.get("complete", True)
 
     @property
     def redacted(self) -> bool:

@@ -83,7 +83,9 @@ class Answer(TypedDict):
 
 def conversation_path(conversation_id: str) -> str:
     """Return the path of one conversation; any text may be an id."""
-    return f"/v1/conversations/{quote(conversation_id, safe='')}"
+    segment = quote(conversation_id, safe="")
+    # Clients take the dots of "." and ".." for a way up the path.
+    return "/v1/conversations/" + (segment if segment.strip(".") else segment.replace(".", "%2E"))
 
 
 def read_rows(body: Any, key: str) -> list[dict[str, Any]]:

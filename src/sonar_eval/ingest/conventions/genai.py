@@ -58,13 +58,18 @@ def _read_tool(span: Span, reading: Reading) -> None:
     reading.tool_name = str(name) if name else span.name.removeprefix("execute_tool ")
     call_id = span.first("gen_ai.tool.call.id")
     reading.call_id = None if call_id in _NO_ID else call_id
-    reading.arguments = span.first("gen_ai.tool.call.arguments", "gen_ai.tool.arguments")
-    reading.result = span.first("gen_ai.tool.call.result", "gen_ai.tool.result")
+    reading.arguments = span.first("gen_ai.tool.call.arguments", "tool_arguments", "gen_ai.tool.arguments")
+    reading.result = span.first("gen_ai.tool.call.result", "tool_response", "gen_ai.tool.result")
     for event in span.events:
         if event.name == "gen_ai.tool.message" and reading.arguments is None:
             reading.arguments = event.attributes.get("content")
         if event.name == "gen_ai.choice" and reading.result is None:
             reading.result = event.attributes.get("message")
+    for message in _messages(span):
+        if message.kind == "tool_arguments" and reading.arguments is None:
+            reading.arguments = message.value
+        if message.kind == "tool_result" and reading.result is None:
+            reading.result = message.value
     if span.attributes.get("gen_ai.tool.status") == "error":
         reading.success, reading.success_basis = False, "gen_ai.tool.status"
 
@@ -91,7 +96,11 @@ def _messages(span: Span) -> Iterator[MessageReading]:
         yield from _parts(source.get("gen_ai.system_instructions"), role="system")
     for key, output in (("gen_ai.input.messages", False), ("gen_ai.output.messages", True)):
         for source in sources:
-            for message in _as_list(source.get(key)):
+            raw = source.get(key)
+            if plain(raw).redaction and not _as_list(raw):
+                # Withheld or cut: that there was something is all that is left to tell.
+                yield MessageReading("assistant" if output else "user", raw, output)
+            for message in _as_list(raw):
                 if isinstance(message, dict):
                     yield from _parts(message.get("parts"), role=str(message.get("role", "")), output=output)
 
