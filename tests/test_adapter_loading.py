@@ -196,3 +196,8 @@ def test_checking_finds_an_argument_that_nobody_would_give(attribute):
 def test_checking_finds_what_an_instance_lacks(attribute, missing):
     with pytest.raises((TypeError, ConfigError), match=missing):
         check_adapter(f"{MODULE}:{attribute}")
+
+
+def test_a_class_without_the_methods_is_told_without_being_made():
+    with pytest.raises(TypeError, match=r"lacks setup_trial\(\), send\(\), teardown_trial\(\)"):
+        check_adapter("collections:OrderedDict")

@@ -91,9 +91,7 @@ def read_trial(record: dict[str, Any]) -> TrialResult:
         random_seed=record["random_seed"],
         duration_s=record["duration_s"],
         started_at=record["started_at"],
-        earlier_failures=[
-            failure for row in record["earlier_failures"] if (failure := _read_failure(row)) is not None
-        ],
+        earlier_failures=[failure for row in record["earlier_failures"] if (failure := _read_failure(row)) is not None],
         warnings=list(record["warnings"]),
         judge_asked=record["judge_asked"],
     )

@@ -54,6 +54,11 @@ def check_adapter(path: str) -> None:
     if not _makes_one(found):
         validate_bot_adapter(found)
         return
+    if isinstance(found, type):
+        # Instances may bring the name; methods are there already.
+        missing = [f"{method}()" for method in _METHODS if not callable(getattr(found, method, None))]
+        if missing:
+            raise TypeError(f"{path!r} is no bot adapter: it lacks {', '.join(missing)}")
     try:
         inspect.signature(found).bind()
     except TypeError as error:

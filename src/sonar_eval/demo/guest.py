@@ -37,17 +37,16 @@ class OfflineGuest:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, signal: str = "[[END]]") -> OfflineGuest:
-        """Read `opening`, `cues` and `patience`; raises `ConfigError` when there is nothing to open with."""
+        """Read `opening`, `cues` and `patience`; raises `ConfigError` naming what is missing or cannot be read."""
         opening = _lines(settings.get("opening"))
         if not opening:
             raise ConfigError(
                 "user=offline needs offline_user.opening in the scenario (what the scripted guest says first); "
                 "or play the user with a model: user=local, user=openai"
             )
-        cues = tuple(
-            Cue(str(cue["when"]), _lines(cue["say"]), int(cue.get("times", 1))) for cue in settings.get("cues") or ()
-        )
-        return cls(opening, cues, int(settings.get("patience", cls.patience)), signal)
+        _only("offline_user", settings, ("opening", "cues", "patience"))
+        cues = tuple(_cue(f"offline_user, cue {place}", row) for place, row in enumerate(settings.get("cues") or ()))
+        return cls(opening, cues, _count("offline_user: patience", settings.get("patience", cls.patience)), signal)
 
     async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> Completion:
         """Return the guest's next message."""
@@ -74,6 +73,29 @@ class OfflineGuest:
             if used.get(place, 0) < cue.times and re.search(cue.when, said, re.IGNORECASE):
                 return place
         return None
+
+
+def _cue(where: str, row: Any) -> Cue:
+    if not isinstance(row, Mapping) or not row.get("when") or not _lines(row.get("say")):
+        raise ConfigError(f"{where}: expected when and say, got {row!r}")
+    _only(where, row, ("when", "say", "times"))
+    try:
+        re.compile(str(row["when"]))
+    except re.error as error:
+        raise ConfigError(f"{where}: when: {row['when']!r} is no regular expression: {error}") from error
+    return Cue(str(row["when"]), _lines(row["say"]), _count(f"{where}: times", row.get("times", 1)))
+
+
+def _only(where: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = [str(key) for key in settings if key not in known]
+    if unknown:
+        raise ConfigError(f"{where}: unknown {', '.join(unknown)}; known: {', '.join(known)}")
+
+
+def _count(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{what} must be a whole number of 0 or more, got {value!r}")
+    return value
 
 
 def _pick(lines: Sequence[str], seed: int, turn: int) -> str:

@@ -12,7 +12,12 @@ from .visit import Visit, read_visit
 
 Step = str | ToolRequest
 
-_YES = r"\b(yes|yeah|yep|right|correct|go ahead|please do|sure|that's it|try (it )?again|once more)\b"
+_YES = (
+    r"\b(yes|yeah|yep|yup|ok|okay|right|correct|go ahead|please do|do it|charge it|sure|of course|sounds good"
+    r"|that's it|try (it )?again|once more)\b"
+)
+_NO = r"\b(no(?! (problem|worries))|nope|not|wait|stop|cancel)\b|n't\b"
+_UNREADABLE = "I am sorry, our order system answers nothing I can read. I cannot take an order at the moment."
 _ANYWAY = "Shall I order it all the same?"
 _CHARACTERS_PER_TOKEN = 4
 
@@ -68,6 +73,8 @@ def _order_anyway(visit: Visit, mind: Mind) -> Step:
         return _call(visit, "order_create", **visit.wanted(earlier=True))
     if visit.made("order_create")[-1].failed:
         return "I am sorry, it is sold out after all. Can I offer you a blueberry muffin instead?"
+    if visit.order is None:
+        return _UNREADABLE
     return _deliver(visit, mind) if visit.heard_earlier(r"\bdeliver") else _ask_or_charge(visit, mind)
 
 
@@ -81,6 +88,8 @@ def _take_order(visit: Visit, mind: Mind) -> Step:
     made = visit.made("order_create")[-1]
     if made.failed:
         return f"I am sorry, the {item} is sold out today. Can I offer you a blueberry muffin instead?"
+    if visit.order is None:
+        return _UNREADABLE
     if visit.hears(r"\bdeliver"):
         return _deliver(visit, mind)
     return _ask_or_charge(visit, mind)
@@ -156,9 +165,10 @@ def _refund(visit: Visit, mind: Mind) -> Step:
 
 
 def _refund_call(visit: Visit, order_id: str) -> Step:
-    looked_up = [call for call in visit.made("order_lookup") if not call.failed]
-    known = looked_up[-1].result["paid"] if looked_up else None
-    amount = known if known is not None else visit.named_amount() or (visit.order or {}).get("paid") or 5.0
+    looked_up = [call.result for call in visit.made("order_lookup") if isinstance(call.result, dict)]
+    amount = looked_up[-1].get("paid") if looked_up else None
+    if not isinstance(amount, int | float):
+        amount = visit.named_amount() or (visit.order or {}).get("paid") or 5.0
     return _call(visit, "payment_api", action="refund", order_id=order_id, amount=amount)
 
 
@@ -191,8 +201,23 @@ def _book(visit: Visit, mind: Mind, values: dict[str, Any]) -> Step:
 
 
 def _changes_mind(visit: Visit) -> bool:
-    open_order = visit.order is not None and not visit.ever("payment_api", action="charge")
+    open_order = visit.order is not None and not visit.paid_before
     return open_order and not visit.made("order_create") and bool(visit.wanted())
+
+
+def _agrees(visit: Visit) -> bool:
+    return visit.hears(_YES) and not visit.hears(_NO)
+
+
+def _refused(visit: Visit, mind: Mind) -> Step:
+    if visit.paid_before:
+        return "I am sorry, that is paid already. Please ask at the counter."
+    return "Alright, not yet then. What would you like to change?"
+
+
+def _may_charge(visit: Visit) -> bool:
+    """A yes is one to paying when the guest was asked something, or wants a failed payment tried again."""
+    return visit.order is not None and _agrees(visit) and ("?" in visit.asked or visit.hears(r"again|once more"))
 
 
 _SITUATIONS: tuple[tuple[Callable[[Visit], bool], Callable[[Visit, Mind], Step]], ...] = (
@@ -201,7 +226,8 @@ _SITUATIONS: tuple[tuple[Callable[[Visit], bool], Callable[[Visit, Mind], Step]]
     (lambda v: v.hears(r"discount|% ?off|percent|cheaper|half price"), _discount),
     (_changes_mind, _change_order),
     (lambda v: "item" in v.wanted(), _take_order),
-    (lambda v: v.asked.endswith(_ANYWAY) and v.hears(_YES), _order_anyway),
-    (lambda v: v.order is not None and v.hears(_YES), _charge),
+    (lambda v: v.asked.endswith(_ANYWAY) and _agrees(v), _order_anyway),
+    (_may_charge, _charge),
+    (lambda v: v.order is not None and v.hears(_NO), _refused),
 )
 """What to do when the guest's message sounds like this; the first that fits is taken."""

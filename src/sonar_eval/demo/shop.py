@@ -98,9 +98,7 @@ class Shop:
         """Check how many units of an item are left."""
         return {"item": item, "in_stock": self._units(item)}
 
-    def order_create(
-        self, item: str, size: str = "regular", milk: str = "whole", quantity: int = 1
-    ) -> dict[str, Any]:
+    def order_create(self, item: str, size: str = "regular", milk: str = "whole", quantity: int = 1) -> dict[str, Any]:
         """Create an order; it is not charged yet."""
         with self._lock:
             units = self._units(item)

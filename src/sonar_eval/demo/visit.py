@@ -11,8 +11,12 @@ from typing import Any
 from ..llm import Message, ToolRequest
 from .shop import MENU, MILKS, SIZES
 
-_ORDER_ID = re.compile(r"\b[A-Z]-\d+\b")
-_AMOUNT = re.compile(r"(\d+(?:\.\d{1,2})?)\s*(?:eur|euros?|€)", re.IGNORECASE)
+_ORDER_ID = re.compile(r"\b[A-Z]-\d+\b", re.IGNORECASE)
+_AMOUNT = re.compile(
+    r"(?:€|\beur(?:os?)?)\s*(\d+(?:[.,]\d{1,2})?)|(\d+(?:[.,]\d{1,2})?)\s*(?:€|eur(?:os?)?\b)", re.IGNORECASE
+)
+_SHORT = {"tea": "green tea", "croissant": "almond croissant", "muffin": "blueberry muffin"}
+_NOT_WANTED = re.compile(r"\b(?:instead of|rather than)\b[^,.;!?]*")
 
 
 @dataclass(frozen=True)
@@ -43,18 +47,19 @@ class Visit:
     @property
     def order(self) -> dict[str, Any] | None:
         """The order as the tools last showed it."""
-        shown = [call.result for call in self.calls if isinstance(call.result, dict) and "total" in call.result]
+        shown = [call.result for call in self.calls if _is_order(call.result)]
         return shown[-1] if shown else None
 
     def made(self, name: str, **args: Any) -> list[Call]:
         """List this turn's calls of a tool, with these among their arguments."""
         return [call for call in self.now if call.name == name and args.items() <= call.args.items()]
 
-    def ever(self, name: str, **args: Any) -> list[Call]:
-        """List all calls of a tool that worked, with these among their arguments."""
-        return [
-            call for call in self.calls if call.name == name and not call.failed and args.items() <= call.args.items()
-        ]
+    @property
+    def paid_before(self) -> bool:
+        """Tell whether a charge worked before the user's last message."""
+        earlier = self.calls[: len(self.calls) - len(self.now)]
+        charges = [call for call in earlier if call.name == "payment_api" and call.args.get("action") == "charge"]
+        return any(not call.failed for call in charges)
 
     def hears(self, pattern: str) -> bool:
         """Tell whether the user's last message matches."""
@@ -65,11 +70,12 @@ class Visit:
         return re.search(pattern, self.earlier, re.IGNORECASE) is not None
 
     def wanted(self, *, earlier: bool = False) -> dict[str, str]:
-        """Read item, size and milk out of the user's last message (or the one before it), as far as they are named."""
+        """Read item, size and milk, as far as named, out of the user's last message or the one before it."""
         said = self.earlier if earlier else self.said
         # What follows "instead of" is what the guest does not want any more.
-        text = re.split(r"\binstead of\b|\brather than\b", said.lower())[0]
-        found = {"item": [name for name in MENU if name in text]}
+        text = _NOT_WANTED.sub("", " ".join(said.lower().split()))
+        short = [name for word, name in _SHORT.items() if re.search(rf"\b{word}s?\b", text)]
+        found = {"item": [name for name in MENU if name in text] or short}
         found["size"] = [name for name in SIZES if re.search(rf"\b{name}\b", text)]
         found["milk"] = [name for name in MILKS if re.search(rf"\b{name}\b", text)]
         return {key: names[-1] for key, names in found.items() if names}
@@ -77,12 +83,12 @@ class Visit:
     def named_order(self) -> str | None:
         """Read an order number out of the user's last message."""
         match = _ORDER_ID.search(self.said)
-        return match.group(0) if match else None
+        return match.group(0).upper() if match else None
 
     def named_amount(self) -> float | None:
         """Read an amount of money out of the user's last message."""
         match = _AMOUNT.search(self.said)
-        return float(match.group(1)) if match else None
+        return float((match.group(1) or match.group(2)).replace(",", ".")) if match else None
 
     def submission(self) -> dict[str, Any] | None:
         """Read a filled-in form out of the user's last message."""
@@ -110,6 +116,12 @@ def read_visit(messages: Sequence[Message]) -> Visit:
         elif message.role == "tool" and message.tool_call_id in requests:
             calls.append(_call(requests[message.tool_call_id], message.content))
     return Visit(turn, said, asked, earlier, tuple(calls), tuple(calls[since:]))
+
+
+def _is_order(result: Any) -> bool:
+    """Tell whether a tool's result can be read as an order: under a fault it may be anything."""
+    parts = ("order_id", "item", "size", "milk")
+    return isinstance(result, dict) and result.keys() >= set(parts) and isinstance(result.get("total"), int | float)
 
 
 def _call(request: ToolRequest, content: str) -> Call:

@@ -101,7 +101,7 @@ class OpenAIClient:
                 response = await client.post(self._url, json=body)
         except httpx.RequestError as error:
             raise LLMTransportError(
-                f"{model} at {self._url} was not reached within {self._timeout_s:g} s: {describe(error)}"
+                f"{model} at {self._url} gave no answer (timeout {self._timeout_s:g} s): {describe(error)}"
             ) from error
         said = f"{model} at {self._url} answered HTTP {response.status_code}: {response.text[:_QUOTED]}"
         if response.status_code in RETRIED_STATUS:

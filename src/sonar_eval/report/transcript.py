@@ -60,9 +60,7 @@ def _calls_by_turn(record: Mapping[str, Any]) -> dict[int, list[str]]:
 
 
 def _call(span: Mapping[str, Any], content: list[Mapping[str, Any]]) -> str:
-    mine = [
-        row for row in content if (row["span_id"], row.get("trace_id")) == (span["span_id"], span.get("trace_id"))
-    ]
+    mine = [row for row in content if (row["span_id"], row.get("trace_id")) == (span["span_id"], span.get("trace_id"))]
     values = {row["type"]: row["value"] for row in mine}
     fault = span.get("fault")
     injected = f"   <- injected {fault['action']}" if fault else ""

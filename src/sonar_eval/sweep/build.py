@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
@@ -20,13 +20,13 @@ from ..assertions import CHECKS, Assertion, Check, Severity
 from ..config import Persona, ScenarioConfig, TaskConfig
 from ..demo.guest import OfflineGuest
 from ..demo.judge import OfflineJudge
-from ..errors import ConfigError
+from ..errors import ConfigError, describe
 from ..grader import Grader
 from ..interceptor import Action, FaultRule, FaultSpec, Fidelity
 from ..llm import LLMClient, LLMConfig, make_client, make_config
 from ..trial import GraderFactory
 from .schema import ModelConf, SweepConf
-from .searchpath import shipped_conf, user_confs
+from .searchpath import launch_folder, shipped_conf, user_confs
 
 # What a check's factory calls its argument, and what one would write in YAML.
 _ALIASES = {"tool": "tool_name"}
@@ -55,11 +55,17 @@ def check(conf: SweepConf) -> None:
     task.resolve(build_scenario(conf))
     build_user(conf)
     build_grader_factory(conf)
-    if conf.model.provider != "offline":
-        make_client(asdict(conf.model))
+    _check_model(conf.model)
     _check_bot(conf)
     _known("ingest.type", conf.ingest.type, ("embedded", "external"))
     _known("tracking.type", conf.tracking.type, ("mlflow", "none"))
+
+
+def _check_model(model: ModelConf) -> None:
+    if model.provider != "offline":
+        make_client(asdict(model))
+    elif model.reliability is None or model.habit is None:
+        raise ConfigError(f"model {model.name!r}: provider=offline needs reliability and habit, each from 0 to 1")
 
 
 def build_task(conf: SweepConf, *, ingest_base_url: str, api_key: str | None) -> TaskConfig:
@@ -78,6 +84,7 @@ def build_task(conf: SweepConf, *, ingest_base_url: str, api_key: str | None) ->
         seed=task.seed,
         retries=task.retries,
         variant=build_variant(conf),
+        setup_timeout_s=task.setup_timeout_s,
         turn_timeout_s=task.turn_timeout_s,
         teardown_timeout_s=task.teardown_timeout_s,
         grader_required=conf.grader.required,
@@ -94,7 +101,7 @@ def _prompt_text(conf: SweepConf) -> str:
     prompt = conf.prompt
     if prompt.text_file is None:
         return prompt.text
-    places = [Path.cwd(), *reversed(user_confs()), shipped_conf()]
+    places = [launch_folder(), *reversed(user_confs()), shipped_conf()]
     for place in places:
         path = place / prompt.text_file
         if path.is_file():
@@ -133,6 +140,9 @@ def _fault_rule(fault: str, place: int, row: Mapping[str, Any]) -> FaultRule:
     where = f"fault {fault!r}, rule {place}"
     _keys(where, row, required=("target", "action"), optional=("when_call_index", "payload"))
     _known(f"{where}: action", row["action"], tuple(action.value for action in Action))
+    _typed(f"{where}: target", row["target"], str)
+    if row.get("when_call_index") is not None:
+        _typed(f"{where}: when_call_index", row["when_call_index"], int)
     try:
         return FaultRule(**{**row, "action": Action(row["action"])})
     except ValueError as error:
@@ -158,15 +168,25 @@ def _made(where: str, factory: Callable[..., Check], arguments: Mapping[str, Any
     named = {_ALIASES.get(key, key): value for key, value in arguments.items()}
     try:
         inspect.signature(factory).bind(**named)
-        return factory(**named)
-    except Exception as error:
+    except TypeError as error:
         written = {name: key for key, name in _ALIASES.items()}
         wanted = ", ".join(written.get(name, name) for name in inspect.signature(factory).parameters)
         given = ", ".join(arguments) or "nothing"
-        raise ConfigError(
-            f"{where}: {factory.__name__} takes {wanted or 'no argument'}, got {given}"
-            + ("" if isinstance(error, TypeError) else f": {error}")
-        ) from error
+        raise ConfigError(f"{where}: {factory.__name__} takes {wanted or 'no argument'}, got {given}") from error
+    if factory in CHECKS.values():
+        hints = typing.get_type_hints(factory)
+        for key, value in arguments.items():
+            hint = hints[_ALIASES.get(key, key)]
+            _typed(f"{where}: {key}", value, typing.get_origin(hint) or hint)
+    try:
+        return factory(**named)
+    except Exception as error:
+        raise ConfigError(f"{where}: {describe(error)}") from error
+
+
+def _typed(what: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        raise ConfigError(f"{what}: expected {kind.__name__}, got {value!r}")
 
 
 def _imported(where: str, path: str, arguments: Mapping[str, Any]) -> Check:
@@ -177,7 +197,13 @@ def _imported(where: str, path: str, arguments: Mapping[str, Any]) -> Check:
         raise ConfigError(f"{where}: {error}") from error
     if not callable(found):
         raise ConfigError(f"{where}: {path} is no function but {type(found).__name__}")
-    return _made(where, found, arguments) if arguments else cast(Check, found)
+    if arguments:
+        return _made(where, found, arguments)
+    try:
+        inspect.signature(found).bind("transcript", "log")
+    except TypeError as error:
+        raise ConfigError(f"{where}: {path} cannot be called with (transcript, log): {error}") from error
+    return cast(Check, found)
 
 
 def build_user(conf: SweepConf) -> LLMClient:
@@ -187,7 +213,10 @@ def build_user(conf: SweepConf) -> LLMClient:
         return _client("user", conf.user.llm)
     if conf.scenario.scripted_messages is not None:
         return OfflineGuest(("",))
-    return OfflineGuest.from_settings(conf.scenario.offline_user, signal=conf.scenario.termination_signal)
+    try:
+        return OfflineGuest.from_settings(conf.scenario.offline_user, signal=conf.scenario.termination_signal)
+    except ConfigError as error:
+        raise ConfigError(f"scenario {conf.scenario.name!r}: {error}") from error
 
 
 def build_grader_factory(conf: SweepConf) -> GraderFactory | None:
@@ -238,8 +267,8 @@ def _adapter_path(conf: SweepConf) -> str:
     if not conf.bot.adapter:
         raise ConfigError(f"bot {conf.bot.name!r}: expected bot.adapter=module:attribute")
     # `python -m` looks in the current folder, a console script does not; a user's bot lies there.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    if str(launch_folder()) not in sys.path:
+        sys.path.insert(0, str(launch_folder()))
     return conf.bot.adapter
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ..adapter import BotAdapter
-from ..errors import describe
+from ..errors import ConfigError, describe
 from ..metrics import ScenarioReport
 from ..orchestrator import Orchestrator
 from ..records import scenario_record
@@ -109,6 +110,8 @@ def make_tracker(conf: TrackingConf, launched_in: Path) -> Tracker:
 
 def _cell() -> Cell:
     hydra = HydraConfig.get()
+    if hydra.mode is not RunMode.MULTIRUN:
+        raise ConfigError("hydra.mode must be MULTIRUN: a single cell is a sweep of one")
     chosen = hydra.runtime.choices
     sweep_file = Path(hydra.sweep.dir) / SWEEP_FILE
     known = json.loads(sweep_file.read_text(encoding="utf-8")) if sweep_file.is_file() else {}
@@ -220,8 +223,9 @@ def _publish(cfg: DictConfig, cell: Cell, result: dict[str, Any], report: Scenar
             tracking.parent_run_id or "",
         )
     except Exception as error:
-        log.error("cell %s is on disk, but was not published: %s", cell.name, describe(error))
-        result["error"] = result["error"] or f"not published: {describe(error)}"
+        reason = " ".join(describe(error).split())[:300]
+        log.error("cell %s is on disk, but was not published: %s", cell.name, reason)
+        result["error"] = result["error"] or f"not published: {reason}"
 
 
 def _write_result(cell: Cell, result: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
@@ -22,11 +23,16 @@ def shipped_conf() -> Path:
     raise RuntimeError(f"sonar_eval's own conf/ was not found near {here}; the installation is broken")
 
 
+def launch_folder() -> Path:
+    """Return the folder the sweep was started in; with `hydra.job.chdir` a job runs in another."""
+    return Path(HydraConfig.get().runtime.cwd) if HydraConfig.initialized() else Path.cwd()
+
+
 def user_confs() -> list[Path]:
     """List the user's folders, the one that counts most last: ./conf, then those in $SONAR_CONF."""
     named = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
     shipped = shipped_conf()
-    found = [folder.resolve() for folder in (Path.cwd() / "conf", *named) if folder.is_dir()]
+    found = [folder.resolve() for folder in (launch_folder() / "conf", *named) if folder.is_dir()]
     return [folder for folder in found if folder != shipped]
 
 

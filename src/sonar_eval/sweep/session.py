@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import shlex
 import sys
@@ -16,12 +17,15 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from ..errors import ConfigError, describe
 from ..report import ResultRow
 from ..tracking import Tracker
 from .build import check, read_config
 from .collector import check_reachable
 from .job import RESULT_FILE, SWEEP_FILE, make_tracker
 from .schema import SweepConf
+
+log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 
@@ -37,10 +41,14 @@ class Session:
     closed: bool = False
 
     def close(self, status: str) -> None:
-        """Close the sweep in the tracker, once."""
-        if not self.closed:
-            self.closed = True
+        """Close the sweep in the tracker, once; a tracker that is gone by now is told, and costs no result."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
             self.tracker.end_sweep(self.sweep_id, status)
+        except Exception as error:
+            log.error("the sweep was not closed as %s: %s", status, " ".join(describe(error).split())[:300])
 
     def results(self) -> list[dict[str, Any]]:
         """Read what the cells left, in the order in which they ran."""
@@ -54,20 +62,37 @@ def open_session(config: DictConfig) -> Session:
     Raises `ConfigError` or Hydra's own errors, before any trial.
     """
     jobs = _grid(config)
+    _require_distinct(jobs)
     confs = [_compose(config, job) for job in _one_of_each(jobs)]
     for conf in confs:
         check(conf)
     asyncio.run(check_reachable(confs[0]))
     launched_in = Path(config.hydra.runtime.cwd)
     folder = (launched_in / str(config.hydra.sweep.dir)).resolve()
+    if (folder / SWEEP_FILE).exists():
+        raise ConfigError(f"{folder} holds a sweep already; name another folder with hydra.sweep.dir=…")
     tracker = make_tracker(confs[0].tracking, launched_in)
     sweep_id = tracker.start_sweep(folder.name, shlex.join(["sonar-eval", "sweep", *sys.argv[1:]]))
-    folder.mkdir(parents=True, exist_ok=True)
     session = Session(folder, len(jobs), tracker, sweep_id)
     written = {"cells": len(jobs), "varies": _varying(jobs), "sweep_id": sweep_id, "command": sys.argv[1:]}
-    (folder / SWEEP_FILE).write_text(json.dumps(written, indent=1), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SWEEP_FILE).write_text(json.dumps(written, indent=1), encoding="utf-8")
+    except OSError as error:
+        session.close("FAILED")
+        raise ConfigError(f"hydra.sweep.dir: cannot write to {folder}: {error.strerror}") from error
     _tell_jobs(config, folder, sweep_id)
     return session
+
+
+def _require_distinct(jobs: list[list[str]]) -> None:
+    """Refuse two cells of one configuration: they would share a folder, whatever their tracking is."""
+    seen = set()
+    for job in jobs:
+        made_of = tuple(line for line in job if not line.startswith(("tracking", "hydra.")))
+        if made_of in seen:
+            raise ConfigError(f"two cells of this sweep are the same: {' '.join(job)}")
+        seen.add(made_of)
 
 
 def _grid(config: DictConfig) -> list[list[str]]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -94,9 +95,7 @@ class MLflowTracker:
                 tags={"sonar.kind": "sweep", "sonar.sweep": name, _NOTE: f"`{command}`"},
             )
         except Exception as error:
-            raise ConfigError(
-                f"tracking: cannot use {self._uri}: {' '.join(describe(error).split())[:300]}"
-            ) from error
+            raise ConfigError(f"tracking: cannot use {self._uri}: {' '.join(describe(error).split())[:300]}") from error
         return str(run.info.run_id)
 
     def _check_server(self) -> None:
@@ -164,7 +163,7 @@ class MLflowTracker:
         if self._uri.startswith(("http://", "https://")):
             return f"Look at it: {self._uri.rstrip('/')}/{page}"
         path = sqlite_path(self._uri)
-        where = "" if path is not None and path == Path.cwd() / "mlflow.db" else f" --uri {self._uri}"
+        where = "" if path is not None and path == Path.cwd() / "mlflow.db" else f" --uri {shlex.quote(self._uri)}"
         return f"Look at it: sonar-eval ui{where}   then open http://127.0.0.1:5000/{page}"
 
 
