@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from ..span import Span
-from .contract import Reading
+from ..values import plain_text
+from .contract import Convention, Reading
 
 _FAULT = "sonar.eval.fault."
 
 
-class Sonar:
+class Sonar(Convention):
     """Read the `sonar.*` attributes."""
 
-    def read(self, span: Span) -> Reading:
+    def read(self, span: Span, kind: str) -> Reading | None:
         """Say what fault the bot marked the span with."""
-        fault = {key.removeprefix(_FAULT): value for key, value in span.attributes.items() if key.startswith(_FAULT)}
-        return Reading(fault=fault or None)
+        fault = {
+            key.removeprefix(_FAULT): plain_text(value).value
+            for key, value in span.attributes.items()
+            if key.startswith(_FAULT)
+        }
+        return Reading(fault=fault) if fault else None
