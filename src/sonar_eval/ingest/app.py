@@ -1,28 +1,41 @@
-"""The HTTP side: `POST /v1/traces`, `GET /v1/conversations/{id}?tenant=`, `GET /healthz`."""
+"""The HTTP application: traces in at `POST /v1/traces`, conversations out under `/v1/conversations`."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
+import logging
+import time
+from collections.abc import Collection
+from contextlib import asynccontextmanager
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ..transcript.wire import DEFAULT_KEY_HEADER, TRACES_PATH
-from . import otlp
-from .db import SpanStore
+from .arrivals import Arrivals
+from .counters import Counters
+from .db import SpanStore, SpanWriter, first_line
 from .keys import KeyRing
-from .mapping import answer
+from .query import QueryDesk
+from .receive import Limits, TraceReceiver
+
+log = logging.getLogger(__name__)
+
+# A redirect would count as success for the Python exporter, and the spans would be gone.
+_TRACES = (TRACES_PATH, TRACES_PATH + "/")
+# Trials do not last longer than this; older refusals say nothing about them.
+_REFUSALS_RECALLED_S = 86_400
 
 
 class _AnyText(Convertor[str]):
     """A path parameter of any text; Starlette's own `path` ends at a line break."""
 
-    regex = r"(?s:.*)"
+    regex = r"(?s:.+)"
 
     def convert(self, value: str) -> str:
         return value
@@ -34,98 +47,101 @@ class _AnyText(Convertor[str]):
 register_url_convertor("anytext", _AnyText())
 
 
-def create_app(store: SpanStore, keys: KeyRing, *, key_header: str = DEFAULT_KEY_HEADER) -> Starlette:
-    """Make the ASGI app over `store`; the key is read from `key_header`."""
-    service = _Service(store, keys, key_header.lower())
-    app = Starlette(
-        routes=[
-            Route(TRACES_PATH, service.take_traces, methods=["POST"]),
-            Route(TRACES_PATH + "/", service.take_traces, methods=["POST"]),
-            Route("/v1/conversations/{conversation_id:anytext}", service.show_conversation, methods=["GET"]),
-            Route("/healthz", service.show_health, methods=["GET"]),
-        ],
-    )
-    # A redirect would count as success for the Python exporter, and the spans would be gone.
-    app.router.redirect_slashes = False
-    return app
+class IngestApp:
+    """The ASGI application over `store`; the key is read from `key_header`.
+
+    With `hosts`, a request whose Host header names another is refused: no web page may reach a loopback
+    server under a name of its own. `close` writes what still waits.
+    """
+
+    def __init__(
+        self,
+        store: SpanStore,
+        keys: KeyRing,
+        *,
+        key_header: str = DEFAULT_KEY_HEADER,
+        limits: Limits | None = None,
+        hosts: Collection[str] | None = None,
+    ) -> None:
+        self._arrivals, counters = Arrivals(), Counters()
+        self._arrivals.recall(store.refusals(time.time() - _REFUSALS_RECALLED_S))
+        self._writer = SpanWriter(store)
+        self._receiver = TraceReceiver(
+            store, self._writer, keys, self._arrivals, counters, key_header=key_header, limits=limits or Limits()
+        )
+        self._desk = QueryDesk(store, self._writer, keys, self._arrivals, counters, key_header=key_header.lower())
+        self._pages = self._make_pages(self._desk)
+        self._hosts = frozenset(host.lower() for host in hosts or ())
+
+    def _make_pages(self, desk: QueryDesk) -> Starlette:
+        pages = Starlette(
+            routes=[
+                Route("/v1/conversations", desk.list_conversations, methods=["GET"]),
+                Route("/v1/conversations/{conversation_id:anytext}", desk.show_conversation, methods=["GET"]),
+                Route("/healthz", desk.show_health, methods=["GET"]),
+                Route("/readyz", desk.show_readiness, methods=["GET"]),
+                Route("/metrics", desk.show_metrics, methods=["GET"]),
+                Route("/openapi.json", desk.show_openapi, methods=["GET"]),
+            ],
+            exception_handlers={HTTPException: self._show_problem, SQLAlchemyError: self._show_outage},
+            lifespan=self._lifespan,
+        )
+        pages.router.redirect_slashes = False
+        return pages
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> Any:
+        yield
+        # On the loop, where nobody waits any more: threads may not be had when the process ends.
+        self.close()
+
+    def stop_waiting(self) -> None:
+        """Answer those who wait for more with what there is: the server is about to stop."""
+        self._arrivals.close()
+
+    def close(self) -> None:
+        """Write what still waits to be stored, and end the threads."""
+        self._writer.close()
+        self._receiver.close()
+        self._desk.close()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and not self._knows_host(scope):
+            await self._desk.problem(400, "the Host header names another host")(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] in _TRACES:
+            await self._receiver(scope, receive, send)
+        else:
+            await self._pages(scope, receive, send)
+
+    def _knows_host(self, scope: Any) -> bool:
+        if not self._hosts:
+            return True
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
+        # An IPv6 address has colons of its own, and brackets around them.
+        name, colon, port = host.rpartition(":")
+        return (name if colon and port.isdigit() else host) in self._hosts
+
+    async def _show_problem(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        response = self._desk.problem(error.status_code, error.detail)
+        response.headers.update(error.headers or {})
+        return response
+
+    async def _show_outage(self, _: Request, error: Exception) -> Response:
+        log.error("the database does not answer: %s", first_line(error))
+        response = self._desk.problem(503, "the database does not answer; come back in a second")
+        response.headers["retry-after"] = "1"
+        return response
 
 
-class _Service:
-    def __init__(self, store: SpanStore, keys: KeyRing, key_header: str) -> None:
-        self._store = store
-        self._keys = keys
-        self._key_header = key_header
-
-    async def show_health(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def take_traces(self, request: Request) -> Response:
-        encoding = otlp.Encoding(otlp.JSON)
-        try:
-            encoding = otlp.Encoding.of(request.headers.get("content-type", ""))
-            tenant = self._tenant(request)
-            body = await _body(request)
-            decoded = await asyncio.to_thread(self._store_spans, tenant, encoding, request, body)
-        except otlp.OTLPError as error:
-            headers = {"retry-after": "1"} if error.status == 503 else None
-            return Response(encoding.error(str(error)), error.status, headers, encoding.media_type)
-        return Response(encoding.answer(decoded), media_type=encoding.media_type)
-
-    def _tenant(self, request: Request) -> str:
-        tenant = self._keys.tenant_of(request.headers.get(self._key_header))
-        if tenant is None:
-            raise otlp.OTLPError(401, f"no valid key in the header {self._key_header}")
-        return tenant
-
-    def _store_spans(self, tenant: str, encoding: otlp.Encoding, request: Request, body: bytes) -> otlp.Decoded:
-        plain = otlp.inflate(body, request.headers.get("content-encoding", ""))
-        decoded = encoding.decode(plain)
-        mine = [span for span in decoded.spans if span.claimed_tenant in (None, tenant)]
-        foreign = len(decoded.spans) - len(mine)
-        if foreign:
-            reason = decoded.reason or "the span names a tenant that the key does not open"
-            decoded = replace(decoded, spans=mine, rejected=decoded.rejected + foreign, reason=reason)
-        # Written before it is answered: what was answered 200 can be read back at once.
-        try:
-            self._store.add(tenant, decoded.spans)
-        except SQLAlchemyError as error:
-            # Of all refusals, exporters send again only after this kind.
-            raise otlp.OTLPError(503, "the spans could not be stored; send them again") from error
-        return decoded
-
-    async def show_conversation(self, request: Request) -> Response:
-        try:
-            tenant = self._tenant(request)
-        except otlp.OTLPError as error:
-            return _problem(error.status, str(error))
-        asked = request.query_params.getlist("tenant")
-        if len(asked) != 1:
-            return _problem(400, "expected the query parameter tenant, once")
-        conversation_id = request.path_params["conversation_id"]
-        spans = await asyncio.to_thread(self._store.conversation, tenant, conversation_id) if asked[0] == tenant else []
-        if not spans:
-            return _problem(404, "no such conversation")
-        body = await asyncio.to_thread(answer, tenant, conversation_id, spans)
-        return JSONResponse(body, headers={"cache-control": "no-store"})
-
-
-def _problem(status: int, message: str) -> Response:
-    return JSONResponse({"error": message}, status, headers={"cache-control": "no-store"})
-
-
-async def _body(request: Request) -> bytes:
-    """Read a body of bounded size, however it is framed."""
-    limit = otlp.MAX_BODY_BYTES
-    too_large = otlp.OTLPError(413, f"the body is larger than {limit} bytes")
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
-        raise too_large
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise too_large
-    except ClientDisconnect as error:
-        raise otlp.OTLPError(400, "the body ends too early") from error
-    return bytes(body)
+def create_app(
+    store: SpanStore,
+    keys: KeyRing,
+    *,
+    key_header: str = DEFAULT_KEY_HEADER,
+    limits: Limits | None = None,
+    hosts: Collection[str] | None = None,
+) -> IngestApp:
+    """Make the application; see `IngestApp`."""
+    return IngestApp(store, keys, key_header=key_header, limits=limits, hosts=hosts)

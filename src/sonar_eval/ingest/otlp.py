@@ -31,14 +31,27 @@ JSON = "application/json"
 MAX_BODY_BYTES = 20 * 1024 * 1024
 
 _STATUS: tuple[StatusCode, ...] = ("UNSET", "OK", "ERROR")
-_IDS = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
+_IDS = frozenset({"traceId", "spanId", "parentSpanId"})
+# Protobuf's own JSON form takes these too, but OTLP's does not: the ids in them would be misread, or all be lost.
+_SNAKE_CASE = {
+    "resource_spans": "resourceSpans",
+    "scope_spans": "scopeSpans",
+    "trace_id": "traceId",
+    "span_id": "spanId",
+    "parent_span_id": "parentSpanId",
+}
+_OTHER_SIGNALS = frozenset({"resourceLogs", "resource_logs", "resourceMetrics", "resource_metrics"})
+# google.rpc.Code by HTTP status; all else is an INVALID_ARGUMENT.
+_RPC_CODES = {401: 16, 408: 4, 413: 8, 500: 13, 503: 14}
+_INFLATE_STEP = 4096
 
 
 class OTLPError(Exception):
     """A request that is answered with `status` and never stored."""
 
     def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+        # It may quote what came, and goes into answers and into a database that holds no NUL.
+        super().__init__(message.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")[:1000])
         self.status = status
 
 
@@ -64,16 +77,22 @@ class Encoding(NamedTuple):
             raise OTLPError(415, f"Content-Type must be {PROTOBUF} or {JSON}, got {content_type!r}")
         return cls(media_type)
 
-    def error(self, message: str) -> bytes:
-        """Write a google.rpc.Status."""
-        return self._write(Status(code=3, message=message))
+    @classmethod
+    def guess(cls, content_type: str) -> Encoding:
+        """Read a Content-Type, taking JSON for what is neither."""
+        return cls(PROTOBUF if content_type.partition(";")[0].strip().lower() == PROTOBUF else JSON)
+
+    def error(self, message: str, status: int = 400) -> bytes:
+        """Write a google.rpc.Status for an HTTP status."""
+        return self._write(Status(code=_RPC_CODES.get(status, 3), message=message))
 
     def answer(self, decoded: Decoded) -> bytes:
-        """Write the answer to a request that was taken; empty but for what was refused."""
+        """Write the answer to a request that was taken; empty but for what was refused or must be said."""
+        if not decoded.rejected and not decoded.reason:
+            return b"{}" if self.media_type == JSON else b""
         response = ExportTraceServiceResponse()
-        if decoded.rejected:
-            response.partial_success.rejected_spans = decoded.rejected
-            response.partial_success.error_message = decoded.reason
+        response.partial_success.rejected_spans = decoded.rejected
+        response.partial_success.error_message = decoded.reason
         return self._write(response)
 
     def _write(self, message: Any) -> bytes:
@@ -99,19 +118,22 @@ def inflate(body: bytes, content_encoding: str, *, limit: int = MAX_BODY_BYTES) 
     if encoding not in ("gzip", "deflate"):
         raise OTLPError(415, f"Content-Encoding must be gzip, deflate or none, got {content_encoding!r}")
     window = 16 + zlib.MAX_WBITS if encoding == "gzip" else zlib.MAX_WBITS
-    out, rest = bytearray(), body
-    while rest:
-        # A gzip body may hold several members one after the other.
-        member = zlib.decompressobj(window)
-        try:
-            out += member.decompress(rest, limit + 1 - len(out))
-        except zlib.error as error:
-            raise OTLPError(400, f"the body is no {encoding} data: {error}") from error
-        if len(out) > limit:
-            raise OTLPError(413, f"the body inflates beyond {limit} bytes")
-        if not member.eof:
-            raise OTLPError(400, f"the {encoding} data ends too early")
-        rest = member.unused_data
+    out, member = bytearray(), zlib.decompressobj(window)
+    # In small steps, because what follows the end of a gzip member is copied each time, and there may be many.
+    for start in range(0, len(body), _INFLATE_STEP):
+        rest = body[start : start + _INFLATE_STEP]
+        while rest:
+            if member.eof:
+                member = zlib.decompressobj(window)
+            try:
+                out += member.decompress(rest, limit + 1 - len(out))
+            except zlib.error as error:
+                raise OTLPError(400, f"the body is no {encoding} data: {error}") from error
+            if len(out) > limit:
+                raise OTLPError(413, f"the body inflates beyond {limit} bytes")
+            rest = member.unused_data
+    if not member.eof:
+        raise OTLPError(400, f"the {encoding} data ends too early")
     return bytes(out)
 
 
@@ -150,19 +172,40 @@ def _refuse_constant(name: str) -> Any:
 
 def _as_protobuf_json(request: dict[str, Any]) -> None:
     """OTLP writes ids in hex where protobuf's own JSON form has base64, and no enum by name."""
+    _refuse_snake_case(request)
+    if "resourceSpans" not in request and _OTHER_SIGNALS & request.keys():
+        raise ValueError("these are logs or metrics, and this is where traces go")
     for resource in request.get("resourceSpans") or ():
+        _refuse_snake_case(resource)
         for scope in resource.get("scopeSpans") or ():
             for span in scope.get("spans") or ():
-                status = span.get("status") or {}
-                if isinstance(status.get("code"), str):
-                    # A name that protobuf does not know would be skipped, and a failure with it.
-                    status["code"] = SpanStatus.StatusCode.Value(status["code"])
+                _translate_enums(span)
                 for holder in (span, *(span.get("links") or ())):
-                    for key in _IDS.keys() & holder.keys():
+                    _refuse_snake_case(holder)
+                    for key in _IDS & holder.keys():
                         holder[key] = _id_as_base64(key, holder[key])
 
 
+def _refuse_snake_case(holder: dict[str, Any]) -> None:
+    for key in _SNAKE_CASE.keys() & holder.keys():
+        if _SNAKE_CASE[key] not in holder:
+            raise ValueError(f"{key} must be written {_SNAKE_CASE[key]}")
+        # Beside the real field it is one that nobody knows.
+        del holder[key]
+
+
+def _translate_enums(span: dict[str, Any]) -> None:
+    # A name that protobuf does not know would be skipped, and a failure with it.
+    if isinstance(span.get("kind"), str):
+        span["kind"] = SpanMessage.SpanKind.Value(span["kind"])
+    status = span.get("status") or {}
+    if isinstance(status.get("code"), str):
+        status["code"] = SpanStatus.StatusCode.Value(status["code"])
+
+
 def _id_as_base64(key: str, value: Any) -> str:
+    if value is None and key == "parentSpanId":
+        return ""
     if not isinstance(value, str):
         raise ValueError(f"{key} must be a hex string, got {type(value).__name__}")
     try:
@@ -191,16 +234,20 @@ def _spans(request: ExportTraceServiceRequest) -> Decoded:
 def _problem(message: SpanMessage) -> str:
     for what, value, length in (("trace_id", message.trace_id, 16), ("span_id", message.span_id, 8)):
         if len(value) != length or not any(value):
-            return f"{what} must be {length} bytes that are not all zero, got {value.hex()!r}"
+            return f"{what} must be {length} bytes that are not all zero, got {value[:40].hex()!r}"
+    if len(message.parent_span_id) not in (0, 8):
+        return f"parent_span_id must be 8 bytes or none, got {message.parent_span_id[:40].hex()!r}"
     return ""
 
 
 def _span(message: SpanMessage, scope: str, resource: dict[str, Any]) -> Span:
     code = message.status.code
+    # Zeros are how some write that there is no parent.
+    parent = message.parent_span_id if any(message.parent_span_id) else b""
     return Span(
         message.trace_id.hex(),
         message.span_id.hex(),
-        message.parent_span_id.hex() or None,
+        parent.hex() or None,
         message.name,
         message.kind,
         message.start_time_unix_nano,

@@ -7,16 +7,59 @@ import socket
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import HarnessError
-from .app import create_app
-from .db import SpanStore
+from .app import IngestApp, create_app
+from .db import SpanStore, untraced
 from .keys import KeyRing
 
+if TYPE_CHECKING:
+    import uvicorn
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _START_TIMEOUT_S = 20.0
+# Above the 5 s after which exporters send again: an idle connection must not close under the next batch.
+_KEEP_ALIVE_S = 75
+# Long enough for the slowest body that is let in.
+_STOP_TIMEOUT_S = 35
+
+
+def make_server(app: IngestApp) -> uvicorn.Server:
+    """Make a server for the app; when it stops, those who wait for more spans are answered first."""
+    import uvicorn
+
+    from .protocol import GuardedProtocol
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.stop_waiting()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        app,
+        # Whichever else is installed: the limits are those of this parser.
+        http=GuardedProtocol,
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+    )
+    return Server(config)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a port (0: any that is free); raises `OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048)
 
 
 class EmbeddedIngest:
@@ -35,6 +78,9 @@ class EmbeddedIngest:
         self._store: SpanStore | None = None
         self.port = 0
 
+    def __repr__(self) -> str:
+        return f"EmbeddedIngest({self.tenant!r}, port={self.port})"
+
     @property
     def base_url(self) -> str:
         """Where it listens."""
@@ -42,22 +88,27 @@ class EmbeddedIngest:
 
     def start(self) -> Self:
         """Start serving; returns when requests are answered."""
-        import uvicorn
-
         path = self._path
         if path is None:
             self._folder = tempfile.TemporaryDirectory(prefix="sonar-ingest-")
             path = Path(self._folder.name) / "ingest.db"
         self._store = SpanStore(f"sqlite:///{path}")
-        app = create_app(self._store, KeyRing({self.api_key: self.tenant}))
-        listener = socket.create_server(("127.0.0.1", 0))
+        app = create_app(self._store, KeyRing({self.api_key: self.tenant}), hosts=LOOPBACK)
+        listener = listen("127.0.0.1", 0)
         self.port = listener.getsockname()[1]
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none")
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="sonar-ingest", daemon=True)
+        self._server = make_server(app)
+        self._thread = threading.Thread(target=self._serve, args=([listener],), name="sonar-ingest", daemon=True)
         self._thread.start()
-        self._wait()
+        try:
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
         return self
+
+    def _serve(self, listeners: Sequence[socket.socket]) -> None:
+        with untraced():
+            self._server.run(listeners)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -68,11 +119,11 @@ class EmbeddedIngest:
 
     def stop(self) -> None:
         """Finish what is under way and end; does nothing when it is not running."""
-        if self._server is None or self._thread is None:
+        server, thread, self._server, self._thread = self._server, self._thread, None, None
+        if server is None or thread is None:
             return
-        self._server.should_exit = True
-        self._thread.join(10)
-        self._server = self._thread = None
+        server.should_exit = True
+        thread.join(_STOP_TIMEOUT_S + 10)
         if self._store is not None:
             self._store.close()
         if self._folder is not None:

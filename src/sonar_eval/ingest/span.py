@@ -43,7 +43,8 @@ class Span:
     def conversation_id(self) -> str | None:
         """The conversation it was made in; some frameworks make spans outside of any."""
         value = self.attributes.get(CONVERSATION_ID)
-        return value if isinstance(value, str) and value else None
+        # PostgreSQL keeps no text with a NUL in it, and no id that anybody would ask for has one.
+        return value if isinstance(value, str) and value and "\x00" not in value else None
 
     @property
     def claimed_tenant(self) -> str | None:

@@ -1,85 +1,263 @@
-"""Writing spans once, and reading a conversation back."""
+"""Spans in SQLite or PostgreSQL: written once, flagged when contradicted, read back by conversation.
+
+Every method blocks; none may be called on an event loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+import math
+import time
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Engine, create_engine, event, select
-from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.pool import QueuePool
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Integer,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    tuple_,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 
-from ..span import Span, SpanEvent
-from .schema import metadata, spans
+from .. import span_json
+from ..span import Span
+from . import forget
+from .bulk import SpanRow, write_spans
+from .engine import for_writing, is_sqlite, open_engine
+from .gather import Gathering, belonging
+from .migrations import bring_up_to_date
+from .record import Added, Batch, Listed, Refused, Sealed, StoredConversation, digest_of
+from .schema import conflicts, refusals, seals, spans
+
+_KEYS_PER_QUERY = 300
+_ROWS_AT_A_TIME = 500
+_REFUSALS_KEPT = 10_000
+_EVERYTHING = 2**31 - 1
+
+SpanKey = tuple[str, str, str]
+"""Tenant, trace and span: ids are unique within these only."""
 
 
 class SpanStore:
-    """Spans in the SQLite file of `url`, for instance `sqlite:////tmp/ingest.db`; safe to use from threads."""
+    """The database at `url`, brought up to date when it is opened; safe to use from threads."""
 
     def __init__(self, url: str) -> None:
-        self._engine: Engine = create_engine(url, poolclass=QueuePool)
-        event.listen(self._engine, "connect", _tune)
-        metadata.create_all(self._engine)
+        self._engine = open_engine(url)
+        self._writing = for_writing(self._engine)
+        self._dialect = sqlite if is_sqlite(self._engine) else postgresql
+        self._last_time = 0.0
+        try:
+            bring_up_to_date(self._writing)
+        except BaseException:
+            self._engine.dispose()
+            raise
 
-    def add(self, tenant: str, received: Sequence[Span]) -> None:
-        """Keep spans; one that is there already stays as it was first written."""
-        if not received:
-            return
-        rows = [
-            {
-                "tenant": tenant,
-                "trace_id": span.trace_id,
-                "span_id": span.span_id,
-                "conversation_id": span.conversation_id,
-                "start_ns": _signed(span.start_ns),
-                "body": asdict(span),
-            }
-            for span in received
-        ]
-        with self._engine.begin() as connection:
-            connection.execute(insert(spans).on_conflict_do_nothing(), rows)
+    @property
+    def engine(self) -> Engine:
+        """The engine, for the keys that live in the same database."""
+        return self._engine
 
-    def conversation(self, tenant: str, conversation_id: str) -> list[Span]:
-        """Return the spans of a conversation, oldest first.
+    def close(self) -> None:
+        """Let the database go."""
+        self._engine.dispose()
+
+    def check(self) -> None:
+        """Raise when the database does not answer."""
+        with self._engine.connect() as connection:
+            connection.execute(select(1))
+
+    def add(self, tenant: str, received: Sequence[Span]) -> Added:
+        """Keep the spans of one request."""
+        return self.add_all([Batch(tenant, received)])[0]
+
+    def add_all(self, batches: Sequence[Batch]) -> list[Added]:
+        """Keep several requests in one transaction; returns when it is committed.
+
+        A span that is there already stays as it was first written; another one under its ids is counted as a
+        conflict and flagged.
+        """
+        now = self._now()
+        written = [[_row(batch.tenant, span, now) for span in batch.spans] for batch in batches]
+        rows: dict[SpanKey, SpanRow] = {}
+        for row in (row for batch in written for row in batch):
+            rows.setdefault(row[:3], row)
+        with self._writing.begin() as connection:
+            stored = write_spans(connection, list(rows.values()))
+            if stored == sum(map(len, written)):
+                return [Added(len(batch)) for batch in written]
+            results, contradicted = _compare(written, rows, _known(connection, list(rows), now))
+            self._flag(connection, contradicted)
+        return results
+
+    def _now(self) -> float:
+        """Return a time that no earlier transaction of this process has: by it, its rows are told from older ones."""
+        self._last_time = max(time.time(), math.nextafter(self._last_time, math.inf))
+        return self._last_time
+
+    def _flag(self, connection: Connection, contradicted: Iterable[SpanKey]) -> None:
+        names = ("tenant", "trace_id", "span_id")
+        flags = [{**dict(zip(names, key, strict=True)), "times": 1} for key in sorted(contradicted)]
+        if flags:
+            statement = self._dialect.insert(conflicts)
+            again = {"times": conflicts.c.times + 1}
+            connection.execute(statement.on_conflict_do_update(index_elements=list(names), set_=again), flags)
+
+    def conversation(
+        self, tenant: str, conversation_id: str, *, most_spans: int = _EVERYTHING, most_bytes: int = _EVERYTHING
+    ) -> StoredConversation:
+        """Return a conversation; raises `TooLargeError` beyond the limits.
 
         A span without a conversation belongs to that of its trace, when its trace has just one.
         """
-        mine = spans.c.tenant == tenant
-        traces = select(spans.c.trace_id).where(mine, spans.c.conversation_id == conversation_id)
+        # One more than allowed tells; spans of the same traces that belong elsewhere are few.
+        asked = {"tenant": tenant, "conversation": conversation_id, "most": min(2 * most_spans + 1, _EVERYTHING)}
+        found = Gathering(conversation_id, most_spans, most_bytes)
+        with self._engine.connect() as connection:
+            seal = connection.execute(_SEAL, asked).first()
+            found.last_sealed = None if seal is None else seal.last_seq
+            with connection.execution_options(stream_results=True).execute(_SPANS, asked) as result:
+                for rows in result.partitions(_ROWS_AT_A_TIME):
+                    found.take(rows)
+        return StoredConversation(found.finish(), None if seal is None else seal.trial_id)
+
+    def seal(self, tenant: str, conversation_id: str, trial_id: str, seen: StoredConversation) -> Sealed:
+        """Note that a conversation is graded as it was `seen`; the first seal stays, and is returned."""
+        row = {
+            "tenant": tenant,
+            "conversation_id": conversation_id,
+            "trial_id": trial_id,
+            "last_seq": seen.last_seq,
+            "digest": seen.digest,
+            "sealed_at": time.time(),
+        }
+        with self._writing.begin() as connection:
+            connection.execute(self._dialect.insert(seals).on_conflict_do_nothing(), row)
+            found = connection.execute(_SEAL, {"tenant": tenant, "conversation": conversation_id}).one()
+        return Sealed(found.trial_id, found.digest)
+
+    def digest(self, tenant: str, conversation_id: str) -> str:
+        """Return the digest of a conversation as it is now, without reading what is in its spans."""
+        asked = {"tenant": tenant, "conversation": conversation_id}
+        with self._engine.connect() as connection:
+            rows = belonging(connection.execute(_DIGESTS, asked).all(), conversation_id)
+        return digest_of((row.trace_id, row.span_id, row.digest) for row in rows)
+
+    def list_conversations(self, tenant: str, *, limit: int, before: int | None = None) -> list[Listed]:
+        """List conversations, the one that grew last first; `before` is the `last_seq` of the page before."""
+        last = func.max(spans.c.seq)
+        page = (
+            select(spans.c.conversation_id, func.count().label("count"), last.label("last"))
+            .where(spans.c.tenant == tenant, spans.c.conversation_id.is_not(None))
+            .group_by(spans.c.conversation_id)
+            .order_by(last.desc())
+            .limit(limit)
+        )
+        page_rows = (page if before is None else page.having(last < before)).subquery()
         query = (
-            select(spans.c.trace_id, spans.c.conversation_id, spans.c.body)
-            .where(mine, spans.c.trace_id.in_(traces))
-            .order_by(spans.c.start_ns, spans.c.seq)
+            select(page_rows.c.conversation_id, page_rows.c.count, spans.c.received_at, page_rows.c.last)
+            .join(spans, spans.c.seq == page_rows.c.last)
+            .order_by(page_rows.c.last.desc())
         )
         with self._engine.connect() as connection:
-            rows = connection.execute(query).all()
-        owners: dict[str, set[str]] = {}
-        for row in rows:
-            if row.conversation_id is not None:
-                owners.setdefault(row.trace_id, set()).add(row.conversation_id)
-        return [
-            _read(row.body)
-            for row in rows
-            if row.conversation_id == conversation_id
-            or (row.conversation_id is None and len(owners[row.trace_id]) == 1)
-        ]
+            return [Listed(*row) for row in connection.execute(query)]
 
-    def close(self) -> None:
-        """Let the file go."""
-        self._engine.dispose()
+    def refuse(self, tenant: str, status: int, reason: str, count: int | None = None) -> None:
+        """Note a request, or spans of one, that was not taken; the last ones of each tenant are kept."""
+        row = {"tenant": tenant, "at": time.time(), "status": status, "reason": reason[:500], "spans": count}
+        with self._writing.begin() as connection:
+            made = connection.execute(insert(refusals).returning(refusals.c.seq), row).scalar_one()
+            old = (refusals.c.tenant == tenant, refusals.c.seq <= made - _REFUSALS_KEPT)
+            connection.execute(delete(refusals).where(*old))
+
+    def refusals(self, since: float) -> list[Refused]:
+        """List what was refused since a time, oldest first."""
+        columns = (refusals.c.tenant, refusals.c.at, refusals.c.status, refusals.c.reason)
+        query = select(*columns).where(refusals.c.at >= since).order_by(refusals.c.seq)
+        with self._engine.connect() as connection:
+            return [Refused(*row) for row in connection.execute(query)]
+
+    def delete(
+        self, *, tenant: str | None = None, conversation_id: str | None = None, older_than: float | None = None
+    ) -> int:
+        """Delete a tenant, one conversation of a tenant, or what came before a time; returns spans deleted.
+
+        Everything derived goes with it: conflicts, seals, and for a tenant or a time the notes of refusals.
+        """
+        if conversation_id is not None and tenant is not None:
+            asked = {"tenant": tenant, "conversation": conversation_id}
+            with self._engine.connect() as connection:
+                rows = belonging(connection.execute(_DIGESTS, asked).all(), conversation_id)
+            return forget.delete_spans(self._writing, [row.seq for row in rows])
+        if tenant is None and older_than is None:
+            raise ValueError("delete needs a tenant or an age")
+        return forget.delete_where(self._writing, tenant, older_than)
 
 
-def _tune(connection: Any, _: Any) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=20000"):
-        connection.execute(f"PRAGMA {pragma}")
+_MINE = spans.c.tenant == bindparam("tenant")
+_TRACES = select(spans.c.trace_id).where(_MINE, spans.c.conversation_id == bindparam("conversation"))
+_CONTRADICTED = exists(literal(1)).where(
+    conflicts.c.tenant == spans.c.tenant,
+    conflicts.c.trace_id == spans.c.trace_id,
+    conflicts.c.span_id == spans.c.span_id,
+)
+_IDS = (spans.c.seq, spans.c.trace_id, spans.c.span_id, spans.c.conversation_id, spans.c.digest)
+_DIGESTS = select(*_IDS).where(_MINE, spans.c.trace_id.in_(_TRACES))
+_SPANS = (
+    select(*_IDS, spans.c.body, _CONTRADICTED.label("conflict"))
+    .where(_MINE, spans.c.trace_id.in_(_TRACES))
+    .limit(bindparam("most", type_=Integer))
+)
+_SEAL = select(seals.c.trial_id, seals.c.last_seq, seals.c.digest).where(
+    seals.c.tenant == bindparam("tenant"), seals.c.conversation_id == bindparam("conversation")
+)
 
 
-def _signed(nanoseconds: int) -> int:
-    # OTLP times are unsigned 64 bit; SQL has the signed kind.
-    return min(nanoseconds, 2**63 - 1)
+def _row(tenant: str, span: Span, now: float) -> SpanRow:
+    body = span_json.dump(span)
+    return SpanRow(
+        tenant,
+        span.trace_id,
+        span.span_id,
+        span.conversation_id,
+        # OTLP times are unsigned 64 bit; SQL has the signed kind.
+        min(span.start_ns, 2**63 - 1),
+        now,
+        body.decode(),
+        span_json.digest(body),
+    )
 
 
-def _read(body: dict[str, Any]) -> Span:
-    events = tuple(SpanEvent(**entry) for entry in body["events"])
-    return Span(**{**body, "events": events})
+def _known(connection: Connection, keys: Sequence[SpanKey], now: float) -> dict[SpanKey, bytes]:
+    """Return the digests of those spans that had been there before `now`."""
+    known = {}
+    columns = (spans.c.tenant, spans.c.trace_id, spans.c.span_id)
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        some = tuple_(*columns).in_(keys[start : start + _KEYS_PER_QUERY])
+        query = select(*columns, spans.c.digest).where(some, spans.c.received_at != now)
+        for row in connection.execute(query):
+            known[row.tenant, row.trace_id, row.span_id] = bytes(row.digest)
+    return known
+
+
+def _compare(
+    written: Sequence[Sequence[SpanRow]], rows: dict[SpanKey, SpanRow], known: dict[SpanKey, bytes]
+) -> tuple[list[Added], set[SpanKey]]:
+    """Tell for each batch what was new, came again or contradicted; the first of two new ones counts."""
+    results, contradicted, first_seen = [], set[SpanKey](), set[SpanKey]()
+    for batch in written:
+        stored, mine = 0, set[SpanKey]()
+        for row in batch:
+            key = row[:3]
+            if key not in known and key not in first_seen:
+                first_seen.add(key)
+                stored += 1
+            elif row.digest != known.get(key, rows[key].digest):
+                mine.add(key)
+        results.append(Added(stored, len(batch) - stored - len(mine), len(mine)))
+        contradicted |= mine
+    return results, contradicted

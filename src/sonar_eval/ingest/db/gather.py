@@ -1,0 +1,66 @@
+"""Telling which spans belong to a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .. import span_json
+from .record import StoredSpan, TooLargeError
+
+
+class Gathering:
+    """Collect the spans of a conversation out of the rows of its traces."""
+
+    def __init__(self, conversation_id: str, most_spans: int, most_bytes: int) -> None:
+        self._id = conversation_id
+        self._most_spans = most_spans
+        self._left_bytes = most_bytes
+        self.last_sealed: int | None = None
+        self._rows = 0
+        self._spans: list[StoredSpan] = []
+        self._nobodys: list[Any] = []
+        self._owners: dict[str, set[str]] = {}
+
+    def take(self, rows: Sequence[Any]) -> None:
+        self._rows += len(rows)
+        for row in rows:
+            if row.conversation_id is None:
+                self._nobodys.append(row)
+                self._left_bytes -= len(row.body)
+            else:
+                self._owners.setdefault(row.trace_id, set()).add(row.conversation_id)
+                if row.conversation_id == self._id:
+                    self._keep(row)
+                    self._left_bytes -= len(row.body)
+        if len(self._spans) > self._most_spans or self._rows > 2 * self._most_spans or self._left_bytes < 0:
+            raise TooLargeError(f"the conversation is beyond what is shown at once, {self._most_spans} spans")
+
+    def _keep(self, row: Any) -> None:
+        late = self.last_sealed is not None and row.seq > self.last_sealed
+        span = span_json.load(row.trace_id, row.span_id, row.body)
+        self._spans.append(StoredSpan(span, row.conflict, late, row.seq, bytes(row.digest)))
+
+    def finish(self) -> list[StoredSpan]:
+        for row in self._nobodys:
+            if self._owners.get(row.trace_id) == {self._id}:
+                self._keep(row)
+        self._nobodys.clear()
+        self.take(())
+        self._spans.sort(key=lambda entry: (entry.span.start_ns, entry.seq))
+        return self._spans
+
+
+def belonging(rows: Iterable[Any], conversation_id: str) -> list[Any]:
+    """Keep the rows of a conversation, and those without any in a trace that has no other."""
+    rows = list(rows)
+    owners: dict[str, set[str]] = {}
+    for row in rows:
+        if row.conversation_id is not None:
+            owners.setdefault(row.trace_id, set()).add(row.conversation_id)
+    return [
+        row
+        for row in rows
+        if row.conversation_id == conversation_id
+        or (row.conversation_id is None and owners.get(row.trace_id) == {conversation_id})
+    ]
