@@ -183,3 +183,10 @@ def test_a_transcript_is_redacted_when_any_content_was_withheld():
 )
 def test_a_transcript_is_incomplete_only_when_it_is_known_to_be(completeness, incomplete):
     assert Transcript("c", completeness=completeness).incomplete is incomplete
+
+
+def test_an_answer_handed_over_as_a_tool_is_no_call_where_the_framework_does_that():
+    span = {"kind": "tool", "span_id": "1", "trace_id": "t", "tool_name": "final_answer", "tool_success": True}
+    runs = [{"trace_id": "t", "scopes": ["openinference.instrumentation.smolagents"]}]
+    assert Transcript("c", runs, [span]).tool_calls == []
+    assert len(Transcript("c", [{"trace_id": "t", "scopes": ["mine"]}], [span]).tool_calls) == 1

@@ -5,7 +5,6 @@ They let whoever reaches them inject faults: mount them in test deployments only
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
 import logging
@@ -20,7 +19,8 @@ from starlette.routing import Route
 
 from ..adapter import wire
 from ..conversation import Delivered, FormSubmission
-from ..errors import describe
+from ..errors import LLMError, describe
+from .counting import count_spans, end_trial
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,8 @@ def _telling(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Requ
     async def handled(request: Request) -> Response:
         try:
             return await handle(request)
+        except LLMError as error:
+            return JSONResponse({"error": describe(error), wire.FAILED: wire.PROVIDER}, 502)
         except Exception as error:
             log.exception("the bot failed in %s %s", request.method, request.url.path)
             return _problem(500, describe(error))
@@ -75,6 +77,7 @@ class _Desk:
         self._open = open_conversation
         self._key = key
         self._conversations: dict[str, tuple[Conversation, wire.TrialSetup]] = {}
+        self._opening: set[str] = set()
 
     async def open(self, request: Request) -> Response:
         if not self._allowed(request):
@@ -83,10 +86,16 @@ class _Desk:
             setup = wire.read_setup(await _json(request))
         except (ValueError, KeyError, TypeError) as error:
             return _problem(400, f"no trial setup: {error}")
-        if setup.conversation_id in self._conversations:
+        if setup.conversation_id in self._conversations or setup.conversation_id in self._opening:
             return _problem(409, f"conversation {setup.conversation_id} is open already")
-        with self._identity(setup):
-            self._conversations[setup.conversation_id] = (await self._open(setup), setup)
+        # Tracing may have been started since these routes were made.
+        count_spans()
+        self._opening.add(setup.conversation_id)
+        try:
+            with self._identity(setup):
+                self._conversations[setup.conversation_id] = (await self._open(setup), setup)
+        finally:
+            self._opening.discard(setup.conversation_id)
         return JSONResponse({"conversation_id": setup.conversation_id}, 201)
 
     async def turn(self, request: Request) -> Response:
@@ -107,12 +116,18 @@ class _Desk:
     async def close(self, request: Request) -> Response:
         if not self._allowed(request):
             return _problem(401, f"no valid key in {wire.KEY_HEADER}")
-        found = self._conversations.pop(request.path_params["conversation_id"], None)
-        if found is not None:
-            await found[0].close()
-        # The harness asks for the trace next.
-        flushed = await asyncio.to_thread(sonar_tracing.force_flush)
-        return JSONResponse({"closed": found is not None, "flushed": flushed}, 200 if found else 404)
+        conversation_id = request.path_params["conversation_id"]
+        found = self._conversations.pop(conversation_id, None)
+        if found is None:
+            return _problem(404, "no such conversation is open")
+        conversation, setup = found
+        try:
+            with self._identity(setup):
+                await conversation.close()
+        finally:
+            # The harness asks for the trace next, and is told how many spans there must be.
+            counted = await end_trial(conversation_id, tenant_id=setup.tenant)
+        return JSONResponse({"closed": True, "counted": counted})
 
     def _identity(self, setup: wire.TrialSetup) -> Any:
         return sonar_tracing.identity(conversation_id=setup.conversation_id, tenant_id=setup.tenant)

@@ -1,7 +1,7 @@
 """What really happened: the trace of one conversation, asked back from the ingest."""
 
 from ..errors import EmptyTranscriptError
-from .client import IngestClient
+from .client import Expectation, IngestClient
 from .view import ToolInvocation, Transcript
 
-__all__ = ["EmptyTranscriptError", "IngestClient", "ToolInvocation", "Transcript"]
+__all__ = ["EmptyTranscriptError", "Expectation", "IngestClient", "ToolInvocation", "Transcript"]

@@ -1,10 +1,12 @@
-"""Asking the ingest for a trace, and waiting until it stops growing."""
+"""Asking the ingest for a trace, and waiting until it is whole."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import EmptyTranscriptError, IngestError, describe
 from ..web import open_client
@@ -14,14 +16,28 @@ from .view import Transcript
 if TYPE_CHECKING:
     import httpx
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 35.0
+# Below the limits that proxies usually set.
+_WAIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What is known of a conversation from its other side, and makes its trace provable."""
+
+    turns: int | None = None
+    trial_id: str | None = None
+    began: float | None = None
+    """When it began, by this process's monotonic clock."""
 
 
 class IngestClient:
     """Pull conversations of one tenant.
 
-    A trace counts as settled when two answers at least `quiet_s` apart are equal (default: twice the
-    `delay` of the pull); one that still grows after `settle_timeout_s` is returned as incomplete.
+    Our own ingest says how far a trace is known to be whole: it is waited for until level 3 (counted), or until
+    the server has seen quiet for `quiet_s` (default: what the server thinks fit). With a server that does not
+    say, a trace counts as settled when two answers at least `quiet_s` apart are equal (default: twice the
+    `delay` of the pull). What is not whole after `settle_timeout_s` is returned as incomplete.
     """
 
     def __init__(
@@ -42,44 +58,109 @@ class IngestClient:
         self._quiet_s = quiet_s
         self._settle_timeout_s = settle_timeout_s
         self._transport = transport
+        self._expected: dict[str, Expectation] = {}
+        self._waiting: set[str] = set()
+        self._held: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._holders = 0
 
     def __repr__(self) -> str:
         return f"IngestClient({self._base_url!r}, tenant={self._tenant!r})"
+
+    async def __aenter__(self) -> Self:
+        """Keep connections open until left; without that, each request opens one of its own."""
+        if self._held is None:
+            self._held, self._loop = self._open(), asyncio.get_running_loop()
+        self._holders += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._holders -= 1
+        if self._holders == 0 and self._held is not None:
+            held, self._held = self._held, None
+            await held.aclose()
+
+    def _open(self) -> httpx.AsyncClient:
+        return open_client(self._base_url, timeout_s=TIMEOUT_S, headers=self._headers, transport=self._transport)
+
+    def expect(self, conversation_id: str, expectation: Expectation) -> None:
+        """Say what is known of a conversation before it is pulled."""
+        self._expected[conversation_id] = expectation
 
     async def fetch(self, conversation_id: str) -> Transcript:
         """Ask once; an unknown conversation is an empty transcript.
 
         Raises `IngestError` when the ingest is not reached, refuses, or answers what cannot be read.
         """
+        response = await self._get(conversation_id, self._asking(conversation_id))
+        if response.status_code == 404:
+            return Transcript(conversation_id, completeness=_refusal(response))
+        return _read(conversation_id, response)
+
+    async def digest(self, conversation_id: str) -> str | None:
+        """Return what tells the present state of a conversation from any other; None when the server cannot say."""
+        response = await self._get(conversation_id, {"view": "digest"})
+        body = response.json() if response.status_code == 200 else {}
+        found = body.get("digest") if isinstance(body, dict) else None
+        return found if isinstance(found, str) else None
+
+    async def _get(self, conversation_id: str, params: dict[str, str]) -> httpx.Response:
         import httpx
 
         url = self._base_url + wire.conversation_path(conversation_id)
-        opened = open_client(url, timeout_s=TIMEOUT_S, headers=self._headers, transport=self._transport)
+        asked = {"tenant": self._tenant, **params}
         try:
-            async with opened as client:
-                response = await client.get(url, params={"tenant": self._tenant})
+            if self._held is not None and self._loop is asyncio.get_running_loop():
+                response = await self._held.get(url, params=asked)
+            else:
+                async with self._open() as client:
+                    response = await client.get(url, params=asked)
         except httpx.RequestError as error:
             raise IngestError(f"no answer from the ingest at {self._base_url}: {describe(error)}") from error
-        if response.status_code == 404:
-            return Transcript(conversation_id)
-        if response.status_code != 200:
+        if response.status_code not in (200, 404):
             said = response.text.replace(self._key, "[key]") if self._key else response.text
             raise IngestError(f"the ingest at {self._base_url} answered {response.status_code}: {said[:300]}")
-        return _read(conversation_id, response)
+        return response
+
+    def _asking(self, conversation_id: str) -> dict[str, str]:
+        """Write the query by which our own ingest waits and proves; an older one leaves it alone."""
+        expected = self._expected.get(conversation_id, Expectation())
+        params = {"wait": f"{min(_WAIT_S, self._settle_timeout_s):g}"} if conversation_id in self._waiting else {}
+        params["min_level"] = "3"
+        if self._quiet_s is not None:
+            params["quiet"] = f"{self._quiet_s:g}"
+        if expected.turns is not None:
+            params["turns"] = str(expected.turns)
+        if expected.trial_id is not None:
+            params["seal"] = expected.trial_id
+        if expected.began is not None:
+            params["since"] = f"{time.monotonic() - expected.began:.3f}"
+        return params
 
     async def pull(self, conversation_id: str, *, retries: int = 10, delay: float = 0.5) -> Transcript:
-        """Wait for the first data (`retries` fetches, `delay` seconds apart), then until it settles.
+        """Wait for the first data (`retries` fetches, `delay` seconds apart), then until it is whole.
 
         With `delay=0` the first answer that is not empty is returned as it is. Raises
         `EmptyTranscriptError` when nothing came.
         """
-        transcript = await self._first(conversation_id, retries, delay)
-        if delay <= 0:
-            return transcript
-        return await self._settled(transcript, self._quiet_s if self._quiet_s is not None else 2 * delay)
+        if delay > 0:
+            self._waiting.add(conversation_id)
+        try:
+            transcript = await self._first(conversation_id, retries, delay)
+            if delay <= 0:
+                return transcript
+            if transcript.completeness is None:
+                return await self._settled(transcript, self._quiet_s if self._quiet_s is not None else 2 * delay)
+            return await self._whole(transcript)
+        finally:
+            self._waiting.discard(conversation_id)
+            self._expected.pop(conversation_id, None)
 
     async def _first(self, conversation_id: str, retries: int, delay: float) -> Transcript:
         failure: IngestError | None = None
+        refused = ""
         for attempt in range(retries):
             if attempt:
                 await asyncio.sleep(delay)
@@ -91,22 +172,37 @@ class IngestClient:
             if not transcript.is_empty:
                 return transcript
             failure = None
+            refused = (transcript.completeness or {}).get("refusal", "")
         if failure is not None:
             raise failure
         raise EmptyTranscriptError(
             f"no transcript: the ingest holds no span of conversation {conversation_id} "
-            f"for tenant {self._tenant!r} after {retries} tries"
+            f"for tenant {self._tenant!r} after {retries} tries" + (f" ({refused})" if refused else "")
         )
+
+    async def _whole(self, transcript: Transcript) -> Transcript:
+        """Ask on while the server says that waiting may help."""
+        deadline = time.monotonic() + self._settle_timeout_s
+        while not _is_settled(transcript) and time.monotonic() < deadline:
+            transcript = await self.fetch(transcript.conversation_id)
+        return transcript
 
     async def _settled(self, transcript: Transcript, quiet_s: float) -> Transcript:
         deadline = time.monotonic() + self._settle_timeout_s
         while True:
             await asyncio.sleep(quiet_s)
-            later = await self.fetch(transcript.conversation_id)
+            last_try = time.monotonic() >= deadline
+            try:
+                later = await self.fetch(transcript.conversation_id)
+            except IngestError:
+                # What is at hand is worth another look, as long as there is time.
+                if last_try:
+                    raise
+                continue
             if _same(later, transcript):
                 return later
             transcript = later
-            if time.monotonic() >= deadline:
+            if last_try:
                 transcript.completeness = {
                     "level": 0,
                     "complete": False,
@@ -115,8 +211,22 @@ class IngestClient:
                 return transcript
 
 
+def _is_settled(transcript: Transcript) -> bool:
+    completeness: dict[str, Any] = transcript.completeness or {}
+    return bool(completeness.get("final") or completeness.get("level", 0) >= 3)
+
+
 def _same(one: Transcript, other: Transcript) -> bool:
     return (one.runs, one.spans, one.content) == (other.runs, other.spans, other.content)
+
+
+def _refusal(response: httpx.Response) -> dict[str, Any] | None:
+    """Keep what the server says of requests it refused: the likeliest reason for an empty trace."""
+    try:
+        said = response.json().get("error", "")
+    except (ValueError, AttributeError):
+        return None
+    return {"complete": False, "refusal": said.partition("; ")[2]} if "refused" in str(said) else None
 
 
 def _read(conversation_id: str, response: httpx.Response) -> Transcript:

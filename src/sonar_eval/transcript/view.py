@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+_ANSWER = "final_answer"
+
+
 @dataclass(frozen=True)
 class ToolInvocation:
     """One call of a tool; `success` is None when the trace does not tell."""
@@ -65,7 +68,21 @@ class Transcript:
     @property
     def tool_calls(self) -> list[ToolInvocation]:
         """List the calls of tools, in the order of the rows."""
-        return [self._invocation(span) for span in self.spans if span.get("kind") == "tool"]
+        answering = self._traces_answering_by_tool()
+        return [
+            self._invocation(span)
+            for span in self.spans
+            if span.get("kind") == "tool"
+            and not (span.get("tool_name") == _ANSWER and span.get("trace_id") in answering)
+        ]
+
+    def _traces_answering_by_tool(self) -> set[Any]:
+        """Find the traces of the framework that hands its answer over as if it were a tool call."""
+        return {
+            run.get("trace_id")
+            for run in self.runs
+            if any("smolagents" in str(scope) for scope in run.get("scopes") or ())
+        }
 
     def _invocation(self, span: dict[str, Any]) -> ToolInvocation:
         span_id, trace_id = str(span.get("span_id", "")), span.get("trace_id")

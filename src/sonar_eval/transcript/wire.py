@@ -13,6 +13,13 @@ TRACES_PATH = "/v1/traces"
 DEFAULT_KEY_HEADER = "x-sonar-api-key"
 DEFAULT_PORT = 4319
 
+# The last span of a trial, made by the bot's process: how many spans it made for the conversation.
+MARKER_NAME = "sonar.eval.trial.end"
+MARKER_STARTED = "sonar.eval.end.started"
+MARKER_ENDED = "sonar.eval.end.ended"
+MARKER_XOR = "sonar.eval.end.xor"
+MARKER_PROCESS = "sonar.eval.end.process"
+
 
 class RunRow(TypedDict):
     """One trace of the conversation, usually one turn of the bot."""
