@@ -68,7 +68,7 @@ def test_ingest_hands_help_and_arguments_on(tmp_path):
     assert "--port" in told.stdout
     wrong = run("ingest", "--host", "0.0.0.0", folder=tmp_path)
     assert wrong.returncode == 2
-    assert "without --key it listens on loopback only" in wrong.stderr
+    assert "without a key it listens on loopback only" in wrong.stderr
 
 
 def test_an_unknown_command_is_refused():

@@ -129,7 +129,7 @@ def sweep(folder: Path, *arguments: str, **variables: str) -> Swept:
 
 def without_ids_and_times(record: dict) -> dict:
     """Return what of a trial must be the same when it is run again."""
-    fleeting = ("conversation_id", "started_at", "duration_s", "transcript", "conversation")
+    fleeting = ("conversation_id", "started_at", "duration_s", "transcript", "conversation", "digest")
     same = {key: value for key, value in record.items() if key not in fleeting}
     same["conversation"] = [{**turn, "latency_s": None} for turn in record["conversation"]]
     same["tools"] = [

@@ -121,6 +121,8 @@ def _gap(check: Check, transcript: Transcript) -> str:
         if level is not None and level < _LEVEL_FOR_ABSENCE:
             return f"the trace is known to level {level} only; absence needs {_LEVEL_FOR_ABSENCE}"
     if Evidence.OUTCOMES in rests_on:
+        if completeness.get("unresolved_calls"):
+            return f"tool calls without an outcome: {', '.join(completeness['unresolved_calls'])}"
         silent = sorted({call.name for call in transcript.tool_calls if call.outcome_unknown})
         if silent:
             return f"the trace does not tell whether {', '.join(silent)} worked"

@@ -44,6 +44,8 @@ class ScenarioConfig:
     termination_signal: str = "[[END]]"
     max_turns: int = 20
     scripted_messages: list[str] | None = None
+    min_level: int = 1
+    """How far a trace must be known to be whole to be judged: 1 quiet, 2 structural, 3 counted."""
     strict_faults: bool = False
     """Whether a fault that never took place fails the scenario."""
 
@@ -89,6 +91,8 @@ class TaskConfig:
         for name, value in (("k", resolved.k), ("max_turns", resolved.max_turns)):
             _require_count(f"scenario {scenario.name!r}: {name}", value)
         self._require_sound()
+        if resolved.min_level not in (0, 1, 2, 3):
+            raise ConfigError(f"scenario {resolved.name!r}: min_level must be 0 to 3, got {resolved.min_level!r}")
         if not resolved.termination_signal.strip():
             raise ConfigError(f"scenario {resolved.name!r}: termination_signal must not be blank")
         _require_distinct(resolved)

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 from .adapter import BotAdapter, Seed, TrialContext, validate_bot_adapter
@@ -21,7 +22,7 @@ from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .simulator import UserSimulator
 from .store import NullStore, ResultStore
 from .transcript import IngestClient
-from .trial import GraderFactory, Parts, TranscriptSource, run_trial
+from .trial import GraderFactory, Parts, TranscriptSource, rejudge, run_trial
 
 # The parts a run is made of were always importable from here, and still are.
 __all__ = [
@@ -105,6 +106,12 @@ class Orchestrator:
         return await self._run(self._task.resolve(scenario))
 
     async def _run(self, scenario: ScenarioConfig) -> ScenarioReport:
+        async with AsyncExitStack() as stack:
+            if isinstance(self._parts.ingest, AbstractAsyncContextManager):
+                await stack.enter_async_context(self._parts.ingest)
+            return await self._run_trials(scenario)
+
+    async def _run_trials(self, scenario: ScenarioConfig) -> ScenarioReport:
         assert scenario.k is not None
         # One queue and C workers, so that what is in memory depends on C and not on k.
         places = iter(range(scenario.k))
@@ -116,6 +123,7 @@ class Orchestrator:
         except ExceptionGroup as errors:
             # Only a store or a listener can raise here; the first says it all.
             raise errors.exceptions[0] from errors
+        await self._recheck(scenario, trials)
         report = roll_up(
             scenario.name,
             trials,
@@ -131,10 +139,31 @@ class Orchestrator:
         for index in places:
             trial = await self._run_trial(scenario, index)
             trials.append(trial)
-            record = trial_record(scenario.name, trial, grader_required=self._task.grader_required)
-            await self._keep(self._store.save_trial, record)
+            await self._save(scenario, trial)
             if self._on_trial is not None:
                 self._on_trial(trial)
+
+    async def _recheck(self, scenario: ScenarioConfig, trials: list[TrialResult]) -> None:
+        """Look once more at what was graded: a span that came later counts, and is told."""
+        digest, fetch = (getattr(self._parts.ingest, name, None) for name in ("digest", "fetch"))
+        if digest is None or fetch is None:
+            return
+        for trial in trials:
+            if trial.digest is None or not trial.counted:
+                continue
+            try:
+                later = await digest(trial.conversation_id)
+                if later in (None, trial.digest):
+                    continue
+                await rejudge(scenario, trial, await fetch(trial.conversation_id))
+            except Exception as error:
+                trial.warnings.append(f"not looked at again after grading: {describe(error)}")
+                continue
+            await self._save(scenario, trial)
+
+    async def _save(self, scenario: ScenarioConfig, trial: TrialResult) -> None:
+        record = trial_record(scenario.name, trial, grader_required=self._task.grader_required)
+        await self._keep(self._store.save_trial, record)
 
     async def _run_trial(self, scenario: ScenarioConfig, index: int = 0) -> TrialResult:
         """Run one trial, again within the budget while somebody else than the bot fails."""

@@ -53,6 +53,8 @@ def trial_record(scenario: str, trial: TrialResult, *, grader_required: bool = F
         "duration_s": trial.duration_s,
         "earlier_failures": [_write_failure(failure) for failure in trial.earlier_failures],
         "warnings": list(trial.warnings),
+        "digest": trial.digest,
+        "changed_after_grading": trial.changed_after_grading,
         "redacted": bool(trial.transcript and trial.transcript.redacted),
         "conversation": [asdict(turn) for turn in trial.log.turns],
         "transcript": _write_transcript(trial.transcript),
@@ -94,6 +96,8 @@ def read_trial(record: dict[str, Any]) -> TrialResult:
         earlier_failures=[failure for row in record["earlier_failures"] if (failure := _read_failure(row)) is not None],
         warnings=list(record["warnings"]),
         judge_asked=record["judge_asked"],
+        digest=record.get("digest"),
+        changed_after_grading=record.get("changed_after_grading", False),
     )
 
 

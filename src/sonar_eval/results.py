@@ -77,6 +77,10 @@ class TrialResult:
     """Why earlier tries at this trial were given up; a trial tried again is one trial."""
     warnings: list[str] = field(default_factory=list)
     judge_asked: bool = False
+    digest: str | None = None
+    """What told the graded trace from any other, where the ingest can say."""
+    changed_after_grading: bool = False
+    """Whether spans came later; the assertions are those of the later trace."""
 
     @property
     def counted(self) -> bool:

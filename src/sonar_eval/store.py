@@ -42,26 +42,47 @@ class JSONFileStore:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        self._directory = Path(directory)
-        self._lock = threading.Lock()
+        folder = Path(directory)
+        self._trials = _RecordFile(folder / TRIALS_FILE)
+        self._scenarios = _RecordFile(folder / SCENARIOS_FILE)
 
     def save_trial(self, record: dict[str, Any]) -> None:
         """Append to `trials.jsonl`."""
-        self._append(TRIALS_FILE, record)
+        self._trials.append(record)
 
     def save_scenario(self, record: dict[str, Any]) -> None:
         """Append to `scenarios.jsonl`."""
-        self._append(SCENARIOS_FILE, record)
+        self._scenarios.append(record)
 
-    def _append(self, filename: str, record: dict[str, Any]) -> None:
+
+class _RecordFile:
+    """One file that only grows; of many who append at once, one syncs for all."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._write_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._written = self._synced = 0
+
+    def append(self, record: dict[str, Any]) -> None:
         line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
-        with self._lock:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            with (self._directory / filename).open("a+b") as file:
+        with self._write_lock:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a+b") as file:
                 # What a crash left of a line must not spoil this one.
                 file.write(line if _at_line_start(file) else b"\n" + line)
-                file.flush()
+            self._written += 1
+            mine = self._written
+        self._sync(mine)
+
+    def _sync(self, mine: int) -> None:
+        with self._sync_lock:
+            if self._synced >= mine:
+                return
+            reached = self._written
+            with self._path.open("rb") as file:
                 os.fsync(file.fileno())
+            self._synced = reached
 
 
 def _at_line_start(file: BinaryIO) -> bool:

@@ -21,7 +21,7 @@ from .interceptor import FaultLedger, Fidelity, ProxyInterceptor, RuleReport, ru
 from .llm import LLMClient, LLMConfig
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .simulator import UserSimulator
-from .transcript import Transcript
+from .transcript import Expectation, Transcript
 
 GraderFactory = Callable[[ScenarioConfig], Grader]
 
@@ -53,6 +53,7 @@ class _Story:
     log: ConversationLog
     transcript: Transcript | None = None
     failure: BoundaryError | None = None
+    began: float = field(default_factory=time.monotonic)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -67,7 +68,7 @@ async def run_trial(
     story = _Story(_context(parts, scenario, index, random_seed, conversation_id), ConversationLog(conversation_id))
     try:
         await _converse(parts, scenario, story)
-        story.transcript = await _pull(parts, conversation_id)
+        story.transcript = await _pull(parts, scenario, story)
     except BoundaryError as error:
         story.failure = error
     if story.transcript is None and story.log.turns:
@@ -138,12 +139,19 @@ async def _tear_down(parts: Parts, story: _Story, session: Session) -> None:
         story.warnings.append(f"teardown failed: {error}")
 
 
-async def _pull(parts: Parts, conversation_id: str) -> Transcript:
+async def _pull(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Transcript:
+    conversation_id = story.context.conversation_id
+    expect = getattr(parts.ingest, "expect", None)
+    if expect is not None:
+        expect(conversation_id, Expectation(story.log.turns_taken, conversation_id, story.began))
     with boundary(Owner.INGEST, "pull"):
         transcript = await parts.ingest.pull(conversation_id)
-    if transcript.incomplete:
+    level = (transcript.completeness or {}).get("level")
+    too_low = level is not None and level < scenario.min_level
+    if transcript.incomplete or too_low:
         reasons = "; ".join((transcript.completeness or {}).get("reasons") or ["no reason given"])
-        raise IngestError(f"incomplete transcript: {reasons}", step="pull")
+        wanted = f" (known to level {level}, {scenario.min_level} wanted)" if too_low else ""
+        raise IngestError(f"incomplete transcript{wanted}: {reasons}", step="pull")
     return transcript
 
 
@@ -170,6 +178,7 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
         faults=_faults(story),
         random_seed=story.context.random_seed,
         warnings=story.warnings,
+        digest=((story.transcript and story.transcript.completeness) or {}).get("digest"),
     )
     if story.failure is not None:
         result.failure = TrialFailure.of(story.failure)
@@ -185,6 +194,15 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
     result.assertions = await asyncio.to_thread(engine.evaluate, story.transcript, story.log)
     await _grade(parts, scenario, story.transcript, result)
     return result
+
+
+async def rejudge(scenario: ScenarioConfig, trial: TrialResult, transcript: Transcript) -> None:
+    """Evaluate the assertions of a trial over a trace that grew after it was graded, and say so."""
+    trial.transcript, trial.changed_after_grading = transcript, True
+    trial.warnings.append("changed after grading: spans came later; the assertions were evaluated again")
+    if trial.outcome is Outcome.JUDGED:
+        engine = AssertionEngine(scenario.assertions)
+        trial.assertions = await asyncio.to_thread(engine.evaluate, transcript, trial.log)
 
 
 def _not_held(scenario: ScenarioConfig, failure: TrialFailure) -> list[AssertionResult]:

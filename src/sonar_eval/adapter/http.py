@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from ..conversation import Delivered, FormSubmission
-from ..errors import describe
+from ..errors import LLMTransportError, describe
 from ..web import open_client
 from . import wire
 from .contract import Session, TrialContext
@@ -88,8 +88,17 @@ class HTTPBotAdapter:
             ended = self._process.last_words() if self._process else ""
             raise ConnectionError(f"{method} {url}: {describe(error)}{ended}") from error
         if response.status_code not in allowed:
-            raise ConnectionError(f"{method} {url} answered {response.status_code}: {response.text[:500]}")
+            said = f"{method} {url} answered {response.status_code}: {response.text[:500]}"
+            raise (LLMTransportError if _blames_provider(response) else ConnectionError)(said)
         try:
             return response.json() if response.content else None
         except ValueError as error:
             raise ConnectionError(f"{method} {url} answered no JSON: {response.text[:500]}") from error
+
+
+def _blames_provider(response: httpx.Response) -> bool:
+    """Tell whether the bot says that the provider of its model failed, which says nothing about the bot."""
+    try:
+        return bool(response.json().get(wire.FAILED) == wire.PROVIDER)
+    except (ValueError, AttributeError):
+        return False

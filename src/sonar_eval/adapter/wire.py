@@ -19,6 +19,9 @@ from .contract import TrialContext, Variant
 DEFAULT_PREFIX = "/sonar-eval"
 KEY_HEADER = "x-sonar-eval-key"
 KEY_VARIABLE = "SONAR_EVAL_BOT_KEY"
+# In the answer to a turn that failed: not the bot did, but the provider of its model.
+FAILED = "failed"
+PROVIDER = "provider"
 
 
 @dataclass(frozen=True)

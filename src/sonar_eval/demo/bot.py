@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import sonar_tracing
 
 from ..adapter import BaseBotAdapter, Session, TrialContext, Variant
 from ..adapter.chat import ChatAgent
+from ..appside import count_spans, end_trial
 from ..conversation import Delivered, FormSubmission
 from ..interceptor import FaultSpec, ProxyInterceptor
 from ..llm import ChatClient, make_client, make_config
@@ -36,6 +36,7 @@ def start_tracing(**settings: Any) -> None:
         max_attribute_length=200_000,
         **settings,
     )
+    count_spans()
 
 
 def make_brain(settings: Mapping[str, Any]) -> ChatClient:
@@ -104,7 +105,8 @@ class CafeBot(BaseBotAdapter):
             return delivered
 
     async def teardown_trial(self, session: Session) -> None:
-        """Close the shop and send what spans are left."""
+        """Close the shop, send what spans are left, and say how many there were."""
         if session.handle is not None:
-            await session.handle[0].close()
-        await asyncio.to_thread(sonar_tracing.force_flush)
+            conversation, tenant = session.handle
+            await conversation.close()
+            await end_trial(session.conversation_id, tenant_id=tenant)

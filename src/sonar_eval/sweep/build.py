@@ -127,6 +127,7 @@ def build_scenario(conf: SweepConf) -> ScenarioConfig:
         termination_signal=scenario.termination_signal,
         max_turns=scenario.max_turns,
         scripted_messages=scenario.scripted_messages,
+        min_level=scenario.min_level,
         strict_faults=scenario.strict_faults,
     )
 
@@ -276,8 +277,11 @@ def build_adapter(conf: SweepConf, environment: Mapping[str, str]) -> BotAdapter
     """Make the bot's adapter; a process it starts gets `environment` on top of ours."""
     bot = conf.bot
     if bot.type == "adapter":
+        # What a bot's process needs (an ASGI toolkit, OpenTelemetry's SDK) would slow every command down.
+        from ..appside import CountedAdapter
+
         try:
-            return load_adapter(_adapter_path(conf))
+            return CountedAdapter(load_adapter(_adapter_path(conf)))
         except TypeError as error:
             raise ConfigError(f"bot {bot.name!r}: {error}") from error
     process = None

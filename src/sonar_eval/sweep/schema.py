@@ -57,6 +57,7 @@ class ScenarioConf:
     k: int | None = None
     max_turns: int = ScenarioConfig.max_turns
     termination_signal: str = ScenarioConfig.termination_signal
+    min_level: int = ScenarioConfig.min_level
     strict_faults: bool = ScenarioConfig.strict_faults
 
 
@@ -132,7 +133,7 @@ class IngestConf:
     base_url: str | None = None
     api_key_env: str | None = None
     api_key_header: str = DEFAULT_KEY_HEADER
-    quiet_s: float = 1.0
+    quiet_s: float | None = None
     settle_timeout_s: float = 30.0
 
 
