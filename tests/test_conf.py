@@ -48,6 +48,7 @@ def read(tmp_path, monkeypatch):
     """Compose a configuration in an empty folder, with the one key that a shipped option asks for."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-nothing")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-nothing")
     for name in ("SONAR_CONF", "LOCAL_LLM_URL", "LOCAL_LLM_MODEL", "SONAR_INGEST_URL"):
         monkeypatch.delenv(name, raising=False)
     prepare()

@@ -63,7 +63,7 @@ def test_a_variable_that_holds_no_key_is_named(monkeypatch, value):
 
 @pytest.mark.parametrize("provider", ["anthropik", "", None])
 def test_an_unknown_provider_is_named_with_the_known_ones(provider):
-    with pytest.raises(ConfigError, match=r"unknown provider.*known: openai") as caught:
+    with pytest.raises(ConfigError, match=r"unknown provider.*known here: anthropic, openai") as caught:
         make_client({**SETTINGS, "provider": provider})
     assert repr(provider) in str(caught.value)
     assert "m-1" in str(caught.value)

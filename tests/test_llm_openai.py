@@ -21,12 +21,13 @@ from sonar_eval.errors import (
     LLMTransportError,
     describe,
 )
-from sonar_eval.llm import ChatReply, LLMConfig, Message, OpenAIClient, ToolRequest, ToolSchema, Usage
+from sonar_eval.llm import ChatReply, LLMConfig, Message, OpenAIClient, RetryPolicy, ToolRequest, ToolSchema, Usage
 
 KEY = "sk-very-secret-1234"
 URL = "http://models.test/v1"
 CONFIG = LLMConfig("m-1", temperature=0.25, max_tokens=64)
 HELLO = [Message("user", "hello")]
+ONCE = RetryPolicy(max_retries=0)
 ORDER = ToolSchema("order", "Order it.", {"type": "object", "properties": {"item": {"type": "string"}}})
 
 
@@ -48,7 +49,7 @@ class Endpoint:
         return [json.loads(request.content) for request in self.requests]
 
     def client(self, key: str | None = KEY, **settings: Any) -> OpenAIClient:
-        return OpenAIClient(URL, key, transport=httpx.MockTransport(self), **settings)
+        return OpenAIClient(URL, key, retry=ONCE, transport=httpx.MockTransport(self), **settings)
 
 
 def completion(content: Any = "hi", finish: str | None = "stop", **message: Any) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def test_without_a_key_no_authorization_is_sent():
 
 def test_a_base_url_may_end_in_a_slash():
     endpoint = Endpoint(completion())
-    client = OpenAIClient(URL + "/", transport=httpx.MockTransport(endpoint))
+    client = OpenAIClient(URL + "/", retry=ONCE, transport=httpx.MockTransport(endpoint))
     run(client.complete(CONFIG, "", HELLO))
     assert str(endpoint.requests[0].url) == f"{URL}/chat/completions"
 
@@ -323,7 +324,7 @@ def test_an_answer_whose_bytes_are_damaged_is_a_transport_error():
     def damaged(_: httpx.Request) -> httpx.Response:
         return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"no gzip"))
 
-    client = OpenAIClient(URL, KEY, transport=httpx.MockTransport(damaged))
+    client = OpenAIClient(URL, KEY, retry=ONCE, transport=httpx.MockTransport(damaged))
     with pytest.raises(LLMTransportError, match="m-1"):
         run(client.complete(CONFIG, "", HELLO))
 
@@ -361,7 +362,7 @@ def serving(handle: Callable[[socket.socket], None]) -> Iterator[str]:
 def test_an_endpoint_that_is_not_there_is_named():
     url = f"http://127.0.0.1:{unused_port()}/v1"
     with pytest.raises(LLMTransportError) as caught:
-        run(OpenAIClient(url, KEY, timeout_s=7).complete(CONFIG, "", HELLO))
+        run(OpenAIClient(url, KEY, retry=ONCE, timeout_s=7).complete(CONFIG, "", HELLO))
     for part in ("m-1", url, "7 s", "ConnectError"):
         assert part in str(caught.value)
 
@@ -374,7 +375,7 @@ def test_an_endpoint_that_never_answers_is_given_up_with_words():
 
     with serving(wait) as url:
         with pytest.raises(LLMTransportError) as caught:
-            run(OpenAIClient(url, KEY, timeout_s=0.2).complete(CONFIG, "", HELLO))
+            run(OpenAIClient(url, KEY, retry=ONCE, timeout_s=0.2).complete(CONFIG, "", HELLO))
         done.set()
     for part in ("m-1", url, "0.2 s", "ReadTimeout"):
         assert part in str(caught.value)
@@ -383,7 +384,7 @@ def test_an_endpoint_that_never_answers_is_given_up_with_words():
 def test_an_endpoint_that_hangs_up_is_a_transport_error_with_words():
     with serving(lambda connection: connection.recv(100) and None) as url:
         with pytest.raises(LLMTransportError) as caught:
-            run(OpenAIClient(url, KEY).complete(CONFIG, "", HELLO))
+            run(OpenAIClient(url, KEY, retry=ONCE).complete(CONFIG, "", HELLO))
     assert "m-1" in describe(caught.value)
 
 
@@ -394,7 +395,7 @@ def test_by_default_a_slow_judge_has_minutes():
         waits.append(request.extensions["timeout"]["read"])
         return httpx.Response(200, json=completion())
 
-    run(OpenAIClient(URL, transport=httpx.MockTransport(answer)).complete(CONFIG, "", HELLO))
+    run(OpenAIClient(URL, retry=ONCE, transport=httpx.MockTransport(answer)).complete(CONFIG, "", HELLO))
     assert waits[0] is not None
     assert waits[0] >= 60
 

@@ -42,7 +42,7 @@ from .interceptor import (
     deserialize_faults,
     serialize_faults,
 )
-from .llm import LLMClient, LLMConfig, Message, OpenAIClient, ScriptedClient
+from .llm import AnthropicClient, LLMClient, LLMConfig, Message, OpenAIClient, RetryPolicy, ScriptedClient
 from .metrics import AssertionMetric, ScenarioReport, summarize
 from .orchestrator import Orchestrator
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
@@ -53,6 +53,7 @@ from .version import __version__
 
 __all__ = [
     "Action",
+    "AnthropicClient",
     "Assertion",
     "AssertionEngine",
     "AssertionMetric",
@@ -87,6 +88,7 @@ __all__ = [
     "Persona",
     "ProxyInterceptor",
     "ResultStore",
+    "RetryPolicy",
     "ScenarioConfig",
     "ScenarioReport",
     "ScriptedClient",

@@ -1,5 +1,6 @@
 """Language models: the contract, and the clients that ship in the box."""
 
+from .anthropic import AnthropicClient
 from .contract import (
     ChatClient,
     ChatReply,
@@ -14,8 +15,10 @@ from .contract import (
 from .factory import make_client, make_config
 from .openai import OpenAIClient
 from .scripted import ScriptedClient
+from .transport import RetryPolicy
 
 __all__ = [
+    "AnthropicClient",
     "ChatClient",
     "ChatReply",
     "Completion",
@@ -23,6 +26,7 @@ __all__ = [
     "LLMConfig",
     "Message",
     "OpenAIClient",
+    "RetryPolicy",
     "ScriptedClient",
     "ToolRequest",
     "ToolSchema",

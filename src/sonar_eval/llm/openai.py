@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError, LLMTransportError, describe
-from ..web import open_client
-from .contract import ChatReply, Completion, LLMConfig, Message, ToolRequest, ToolSchema, Usage
+from ..errors import LLMAnswerError
+from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage
+from .provider import ProviderClient
+from .transport import QUOTED, READ_TIMEOUT_S, JSONTransport, RetryPolicy, Sleep
 
 if TYPE_CHECKING:
     import httpx
 
-# Reasoning models and judges think for minutes; httpx would give up after 5 s.
-READ_TIMEOUT_S = 120.0
-RETRIED_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
-_QUOTED = 500
-# Below this it is a placeholder, as local servers take, and no secret.
-_SHORTEST_KEY = 8
 
-
-class OpenAIClient:
+class OpenAIClient(ProviderClient):
     """Talk to `base_url` (which ends before `/chat/completions`, often in `/v1`).
 
-    Raises `LLMTransportError`, `LLMRequestError` or `LLMAnswerError`, each quoting model and provider.
-    `transport` is httpx's: the seam for tests and special networks.
+    Raises `LLMTransportError`, `LLMRequestError` or `LLMAnswerError`, each quoting model and provider. Asks again
+    as `retry` says, and leaves out what a model refuses to take. `sleep` and `transport` (httpx's) are the seams
+    for tests and special networks.
     """
 
     def __init__(
@@ -34,41 +30,22 @@ class OpenAIClient:
         api_key: str | None = None,
         *,
         timeout_s: float = READ_TIMEOUT_S,
+        retry: RetryPolicy | None = None,
         extra_body: Mapping[str, Any] | None = None,
+        sleep: Sleep = asyncio.sleep,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._url = base_url.rstrip("/") + "/chat/completions"
-        self._key = (api_key or "").strip()
-        self._timeout_s = timeout_s
-        self._extra = dict(extra_body or {})
-        self._transport = transport
-
-    def __repr__(self) -> str:
-        return f"OpenAIClient({self._url!r})"
-
-    async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> Completion:
-        """Return the assistant's text; raise `LLMAnswerError` when there is none."""
-        reply = await self.chat(config, system, messages, ())
-        if not reply.text.strip():
-            cut_off = reply.finish_reason == "length"
-            raise (LLMAnswerError if cut_off else LLMSilenceError)(
-                f"{config.model} at {self._url} answered without text "
-                f"(finish_reason={reply.finish_reason!r}, max_tokens={config.max_tokens}, usage={reply.usage})"
-            )
-        return Completion(reply.text, reply.usage, reply.finish_reason)
-
-    async def chat(
-        self, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
-    ) -> ChatReply:
-        """Return text and tool calls of the assistant's next step; either may be empty."""
-        body = self._body(config, system, messages, tools)
-        try:
-            return _read_reply(await self._post(config.model, body), config.model, self._url)
-        except LLMError as error:
-            # What a provider says is quoted, and it may repeat the key.
-            if len(self._key) >= _SHORTEST_KEY:
-                error.args = (str(error).replace(self._key, "[key]"),)
-            raise
+        key = (api_key or "").strip()
+        wire = JSONTransport(
+            base_url.rstrip("/") + "/chat/completions",
+            {"authorization": f"Bearer {key}"} if key else {},
+            key=key,
+            timeout_s=timeout_s,
+            retry=retry,
+            sleep=sleep,
+            transport=transport,
+        )
+        super().__init__(wire, extra_body)
 
     def _body(
         self, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
@@ -81,7 +58,6 @@ class OpenAIClient:
             "messages": written,
             "temperature": config.temperature,
             "max_tokens": config.max_tokens,
-            **self._extra,
         }
         if config.seed is not None:
             # Several providers take no seed beyond 32 bits.
@@ -90,28 +66,8 @@ class OpenAIClient:
             body["tools"] = [_write_tool(tool) for tool in tools]
         return body
 
-    async def _post(self, model: str, body: dict[str, Any]) -> Any:
-        import httpx
-
-        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
-        opened = open_client(self._url, timeout_s=self._timeout_s, headers=headers, transport=self._transport)
-        try:
-            # A client per call costs little beside a model's answer, and is bound to no event loop.
-            async with opened as client:
-                response = await client.post(self._url, json=body)
-        except httpx.RequestError as error:
-            raise LLMTransportError(
-                f"{model} at {self._url} gave no answer (timeout {self._timeout_s:g} s): {describe(error)}"
-            ) from error
-        said = f"{model} at {self._url} answered HTTP {response.status_code}: {response.text[:_QUOTED]}"
-        if response.status_code in RETRIED_STATUS:
-            raise LLMTransportError(said)
-        if response.status_code != 200:
-            raise LLMRequestError(said)
-        try:
-            return response.json()
-        except ValueError as error:
-            raise LLMAnswerError(f"{model} at {self._url} answered no JSON: {response.text[:_QUOTED]}") from error
+    def _read(self, body: Any, model: str) -> ChatReply:
+        return _read_reply(body, model, self._wire.url)
 
 
 def _write_message(message: Message) -> dict[str, Any]:
@@ -145,7 +101,7 @@ def _read_reply(body: Any, model: str, url: str) -> ChatReply:
         text = _read_text(message.get("content"))
         calls = tuple(_read_call(call, place) for place, call in enumerate(message.get("tool_calls") or ()))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise LLMAnswerError(f"{model} at {url} answered no chat completion: {str(body)[:_QUOTED]}") from error
+        raise LLMAnswerError(f"{model} at {url} answered no chat completion: {str(body)[:QUOTED]}") from error
     if refusal and not text:
         raise LLMAnswerError(f"{model} at {url} refused: {refusal}")
     return ChatReply(

@@ -1,0 +1,125 @@
+"""A client for Anthropic's messages API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import LLMAnswerError
+from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage
+from .provider import ProviderClient
+from .transport import QUOTED, READ_TIMEOUT_S, JSONTransport, RetryPolicy, Sleep
+
+if TYPE_CHECKING:
+    import httpx
+
+BASE_URL = "https://api.anthropic.com"
+_VERSION = "2023-06-01"
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+}
+
+
+class AnthropicClient(ProviderClient):
+    """Talk to Anthropic's `/v1/messages`, or a proxy that speaks it.
+
+    Errors, retries and seams are those of `OpenAIClient`. There is no seed on this API: the one of a config is
+    left out.
+    """
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        base_url: str = BASE_URL,
+        *,
+        timeout_s: float = READ_TIMEOUT_S,
+        retry: RetryPolicy | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        sleep: Sleep = asyncio.sleep,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        key = (api_key or "").strip()
+        headers = {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
+        wire = JSONTransport(
+            base_url.rstrip("/").removesuffix("/v1") + "/v1/messages",
+            headers,
+            key=key,
+            timeout_s=timeout_s,
+            retry=retry,
+            sleep=sleep,
+            transport=transport,
+        )
+        super().__init__(wire, extra_body)
+
+    def _body(
+        self, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": config.model,
+            "max_tokens": config.max_tokens,
+            "temperature": config.temperature,
+            "messages": _write_messages(messages),
+        }
+        if system:
+            body["system"] = system
+        if tools:
+            body["tools"] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools
+            ]
+        return body
+
+    def _read(self, body: Any, model: str) -> ChatReply:
+        return _read_reply(body, model, self._wire.url)
+
+
+def _write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Write messages as blocks; neighbours of one role become one, as the API wants results of tools together."""
+    written: list[dict[str, Any]] = []
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _blocks(message)
+        if written and written[-1]["role"] == role:
+            written[-1]["content"] += blocks
+        elif blocks:
+            written.append({"role": role, "content": blocks})
+    return written
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": message.content}] if message.content else []
+    blocks += [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in message.tool_calls
+    ]
+    return blocks
+
+
+def _read_reply(body: Any, model: str, url: str) -> ChatReply:
+    try:
+        blocks = list(body["content"])
+        stop = body.get("stop_reason")
+        text = "".join(block["text"] for block in blocks if block.get("type") == "text")
+        calls = tuple(_read_call(block) for block in blocks if block.get("type") == "tool_use")
+        usage = body.get("usage") or {}
+        counts = Usage(usage.get("input_tokens"), usage.get("output_tokens"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise LLMAnswerError(f"{model} at {url} answered no message: {str(body)[:QUOTED]}") from error
+    if stop == "refusal":
+        raise LLMAnswerError(f"{model} at {url} refused (stop_reason='refusal'): {text[:QUOTED]}")
+    return ChatReply(
+        text, calls, counts, _FINISH.get(stop, stop) if text or calls else stop, body.get("model") or model
+    )
+
+
+def _read_call(block: dict[str, Any]) -> ToolRequest:
+    arguments = block.get("input")
+    if isinstance(arguments, dict):
+        return ToolRequest(block["id"], block["name"], arguments)
+    shown = json.dumps(arguments, default=str)[:200]
+    return ToolRequest(block["id"], block["name"], {}, error=f"arguments are no JSON object: {shown}")

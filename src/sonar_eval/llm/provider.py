@@ -1,0 +1,71 @@
+"""What the clients of all providers do alike: ask, ask again, respect what a model refuses, never stay silent."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError
+from .contract import ChatReply, Completion, LLMConfig, Message, ToolSchema
+from .quirks import Quirks
+from .transport import JSONTransport
+
+
+class ProviderClient(ABC):
+    """A model behind HTTP; what is asked and how answers are read is the provider's."""
+
+    def __init__(self, wire: JSONTransport, extra_body: Mapping[str, Any] | None) -> None:
+        self._wire = wire
+        self._extra = dict(extra_body or {})
+        self._quirks = Quirks()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._wire.url!r})"
+
+    async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> Completion:
+        """Return the assistant's text, asking once more when it is silent; raise `LLMAnswerError` without any."""
+        reply = await self.chat(config, system, messages, ())
+        if not reply.text.strip() and reply.finish_reason != "length":
+            reply = await self.chat(config, system, messages, ())
+        if not reply.text.strip():
+            raise self._no_text(config, reply)
+        return Completion(reply.text, reply.usage, reply.finish_reason)
+
+    def _no_text(self, config: LLMConfig, reply: ChatReply) -> LLMAnswerError:
+        told = f"(finish_reason={reply.finish_reason!r}, max_tokens={config.max_tokens}, usage={reply.usage})"
+        where = f"{config.model} at {self._wire.url}"
+        if reply.finish_reason == "length":
+            return LLMAnswerError(f"{where} answered without text: it was cut off before it began {told}")
+        return LLMSilenceError(f"{where} answered without text {told}")
+
+    async def chat(
+        self, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> ChatReply:
+        """Return text and tool calls of the assistant's next step; either may be empty."""
+        body = {**self._body(config, system, messages, tools), **self._extra}
+        try:
+            return self._read(await self._ask(config.model, body), config.model)
+        except LLMError as error:
+            # What a provider says is quoted, and it may repeat the key.
+            error.args = (self._wire.hide(str(error)),)
+            raise
+
+    async def _ask(self, model: str, body: dict[str, Any]) -> Any:
+        while True:
+            adapted = self._quirks.adapt(model, body)
+            try:
+                return await self._wire.post(model, adapted)
+            except LLMRequestError as error:
+                if not self._quirks.learn(model, adapted, str(error)):
+                    raise
+
+    @abstractmethod
+    def _body(
+        self, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> dict[str, Any]:
+        """Write a request."""
+
+    @abstractmethod
+    def _read(self, body: Any, model: str) -> ChatReply:
+        """Read an answer; raise `LLMAnswerError` when there is nothing to use in it."""

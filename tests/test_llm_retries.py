@@ -1,0 +1,307 @@
+"""How clients ask again: when, how long after, how often; and what they learn from a refusal."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import logging
+import random
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+from fakes import run
+from sonar_eval.errors import LLMAnswerError, LLMRequestError, LLMSilenceError, LLMTransportError
+from sonar_eval.llm import AnthropicClient, LLMConfig, Message, OpenAIClient, RetryPolicy, ToolRequest, ToolSchema
+from sonar_eval.llm.transport import asked_wait_s
+
+CONFIG = LLMConfig("r-1", temperature=0.0, max_tokens=64)
+HELLO = [Message("user", "hello")]
+URL = "http://models.test/v1"
+
+
+class Provider:
+    """Answer with `replies` in order, the last one for ever; a reply is a response, an exception or a function."""
+
+    def __init__(self, *replies) -> None:
+        self.replies = list(replies)
+        self.bodies: list[dict] = []
+        self.slept: list[float] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.bodies.append(json.loads(request.content))
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if callable(reply):
+            reply = reply(self.bodies[-1])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def openai(self, **settings) -> OpenAIClient:
+        return OpenAIClient(URL, "key", sleep=self.sleep, transport=httpx.MockTransport(self), **settings)
+
+    def anthropic(self, **settings) -> AnthropicClient:
+        return AnthropicClient("key", URL, sleep=self.sleep, transport=httpx.MockTransport(self), **settings)
+
+
+def ok(content="hi", finish="stop", **message):
+    body = {"choices": [{"message": {"content": content, **message}, "finish_reason": finish}], "usage": {}}
+    return httpx.Response(200, json=body)
+
+
+def message(*blocks, stop="end_turn"):
+    return httpx.Response(200, json={"content": list(blocks), "stop_reason": stop, "usage": {"input_tokens": 3}})
+
+
+def limited(status=429, **headers):
+    return httpx.Response(status, json={"error": {"message": "slow down"}}, headers=headers)
+
+
+def ask(client):
+    return run(client.complete(CONFIG, "be kind", HELLO))
+
+
+@pytest.mark.parametrize(
+    ("headers", "least", "most"),
+    [
+        ({"retry-after": "1"}, 1, 2),
+        ({"retry-after-ms": "1500"}, 1.5, 2.5),
+        ({}, 0, 1),
+        ({"retry-after": "soon"}, 0, 1),
+        ({"retry-after": "-5"}, 0, 1),
+        ({"retry-after": "nan"}, 0, 1),
+    ],
+)
+def test_a_rate_limit_is_waited_for_as_the_provider_asks(headers, least, most):
+    provider = Provider(limited(**headers), ok())
+    assert ask(provider.openai()) == "hi"
+    (waited,) = provider.slept
+    assert least <= waited <= most
+
+
+def test_a_date_is_a_way_to_ask_too():
+    date = email.utils.formatdate(time.time() + 2, usegmt=True)
+    provider = Provider(limited(**{"retry-after": date}), ok())
+    ask(provider.openai())
+    assert 0.5 <= provider.slept[0] <= 4
+
+
+@pytest.mark.parametrize("text", ["Mon, 99 Foo", "", "1e999", "soon"])
+def test_a_date_that_is_none_asks_for_nothing(text):
+    assert asked_wait_s({"retry-after": text}) is None
+
+
+def test_a_wait_that_is_too_long_is_cut_and_told():
+    provider = Provider(limited(**{"retry-after": "86400"}))
+    with pytest.raises(LLMTransportError, match=r"asks to wait 86400 s, and at most 5 s are waited"):
+        ask(provider.openai(retry=RetryPolicy(max_retries=1, longest_asked_s=5)))
+    assert provider.slept[0] <= 6
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_n_retries_are_n_plus_one_requests_at_most(retries):
+    provider = Provider(limited(503))
+    with pytest.raises(LLMTransportError, match="HTTP 503"):
+        ask(provider.openai(retry=RetryPolicy(max_retries=retries)))
+    assert len(provider.bodies) == retries + 1
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        limited(500),
+        limited(502),
+        limited(529),
+        httpx.RemoteProtocolError("Server disconnected without sending a response."),
+        httpx.ConnectError("refused"),
+        httpx.ReadTimeout(""),
+        httpx.Response(400, json={"error": {"type": "overloaded_error", "message": "busy"}}),
+    ],
+)
+def test_what_may_pass_is_asked_again(trouble):
+    provider = Provider(trouble, ok())
+    assert ask(provider.openai()) == "hi"
+    assert len(provider.bodies) == 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_what_will_not_pass_is_asked_once(status):
+    provider = Provider(limited(status))
+    with pytest.raises(LLMRequestError, match=f"r-1 at http://models.test/v1/chat/completions answered HTTP {status}"):
+        ask(provider.openai())
+    assert len(provider.bodies) == 1
+
+
+def test_waits_grow_and_no_two_clients_wait_alike():
+    policy = RetryPolicy(max_retries=6)
+    ones, others = random.Random(1), random.Random(2)
+    waits = [policy.wait_s(attempt, None, ones) for attempt in range(7)]
+    assert waits != [policy.wait_s(attempt, None, others) for attempt in range(7)]
+    assert all(wait <= min(30, 2**attempt) for attempt, wait in enumerate(waits))
+    assert policy.wait_s(0, 1.0, ones) != policy.wait_s(0, 1.0, others)
+
+
+def test_an_answer_used_up_by_thinking_is_no_answer_and_is_not_paid_for_twice():
+    for thinking in ({"reasoning_content": "let me think [[END]]"}, {"reasoning": "hm"}, {}):
+        provider = Provider(ok(None if thinking else "", "length", **thinking))
+        with pytest.raises(LLMAnswerError, match=r"cut off before it began .*'length', max_tokens=64") as caught:
+            ask(provider.openai())
+        assert "let me think" not in str(caught.value)
+        assert len(provider.bodies) == 1
+
+
+def test_silence_is_asked_about_once_more():
+    provider = Provider(ok(None), ok("there"))
+    assert ask(provider.openai()) == "there"
+    provider = Provider(ok(None))
+    with pytest.raises(LLMSilenceError):
+        ask(provider.openai())
+    assert len(provider.bodies) == 2
+
+
+def test_an_answer_that_is_cut_off_is_returned_and_marked():
+    completion = ask(Provider(ok("half a sent", "length")).openai())
+    assert (completion, completion.finish_reason) == ("half a sent", "length")
+
+
+def picky(body):
+    for name, code in (("temperature", "unsupported_value"), ("max_tokens", "unsupported_parameter")):
+        if name in body:
+            error = {"message": f"Unsupported: '{name}'", "code": code, "param": name}
+            return httpx.Response(400, json={"error": error})
+    return ok()
+
+
+def test_what_a_model_does_not_take_is_learnt_once_and_told_once(caplog):
+    provider = Provider(picky)
+    client = provider.openai()
+    with caplog.at_level(logging.WARNING, "sonar_eval"):
+        assert [ask(client) for _ in range(3)] == ["hi"] * 3
+    assert len(provider.bodies) == 5
+    assert "temperature" not in provider.bodies[-1]
+    assert provider.bodies[-1]["max_completion_tokens"] == 64
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert all("r-1" in line for line in told)
+    assert "temperature" in told[0]
+    assert "max_tokens" in told[1]
+
+
+def test_what_one_model_refuses_another_is_still_sent():
+    provider = Provider(lambda body: picky(body) if body["model"] == "r-1" else ok())
+    client = provider.openai()
+    ask(client)
+    run(client.complete(LLMConfig("other", 0.5), "", HELLO))
+    assert provider.bodies[-1]["temperature"] == 0.5
+
+
+def test_a_refusal_of_something_we_did_not_send_is_no_lesson():
+    error = {"message": "bad", "code": "unsupported_parameter", "param": "seed"}
+    provider = Provider(httpx.Response(400, json={"error": error}))
+    with pytest.raises(LLMRequestError):
+        ask(provider.openai())
+    assert len(provider.bodies) == 1
+
+
+def test_a_model_that_refuses_both_names_of_a_parameter_is_not_asked_for_ever():
+    def refuse(body):
+        name = "max_tokens" if "max_tokens" in body else "max_completion_tokens"
+        return httpx.Response(400, json={"error": {"code": "unsupported_parameter", "param": name}})
+
+    provider = Provider(refuse)
+    with pytest.raises(LLMRequestError):
+        ask(provider.openai())
+    assert len(provider.bodies) == 2
+
+
+def test_a_server_that_never_answers_is_named_with_its_timeout():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepted = []
+
+        def accept():
+            try:
+                while True:
+                    accepted.append(listener.accept()[0])
+            except OSError:
+                return
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        policy = RetryPolicy(max_retries=2, first_wait_s=0.01)
+        client = OpenAIClient(url, timeout_s=0.3, retry=policy)
+        with pytest.raises(LLMTransportError, match=rf"{url}.* \(timeout 0.3 s\): ReadTimeout \(asked 3 times\)"):
+            ask(client)
+        assert len(accepted) == 3
+        for connection in accepted:
+            connection.close()
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def test_the_default_patience_is_a_minute_at_least():
+    assert OpenAIClient(URL)._wire._timeout_s >= 60
+
+
+def test_anthropic_is_asked_in_its_own_form():
+    provider = Provider(message({"type": "text", "text": "ok"}))
+    history = [
+        *HELLO,
+        Message("assistant", "", (ToolRequest("t1", "pay", {"a": 1}), ToolRequest("t2", "pay", {}))),
+        Message("tool", "done", tool_call_id="t1"),
+        Message("tool", "failed", tool_call_id="t2"),
+    ]
+    tool = ToolSchema("pay", "Pay.", {"type": "object"})
+    reply = run(provider.anthropic().chat(LLMConfig("c-1", 0.2, 99, seed=7), "be kind", history, [tool]))
+    (body,) = provider.bodies
+    assert reply.text == "ok"
+    assert reply.finish_reason == "stop"
+    assert body["system"] == "be kind"
+    assert (body["max_tokens"], body["temperature"], body["model"]) == (99, 0.2, "c-1")
+    assert "seed" not in body
+    assert [entry["role"] for entry in body["messages"]] == ["user", "assistant", "user"]
+    assert [block["tool_use_id"] for block in body["messages"][2]["content"]] == ["t1", "t2"]
+    assert body["tools"] == [{"name": "pay", "description": "Pay.", "input_schema": {"type": "object"}}]
+
+
+def test_anthropic_thinking_is_no_answer_and_tool_calls_are_read():
+    thinking = {"type": "thinking", "thinking": "hm"}
+    assert ask(Provider(message(thinking, {"type": "text", "text": "ok"})).anthropic()) == "ok"
+    use = {"type": "tool_use", "id": "t1", "name": "pay", "input": {"amount": 5}}
+    reply = run(Provider(message(use, stop="tool_use")).anthropic().chat(CONFIG, "", HELLO, ()))
+    assert reply.tool_calls == (ToolRequest("t1", "pay", {"amount": 5}),)
+    assert reply.finish_reason == "tool_calls"
+
+
+def test_anthropic_refusing_and_anthropic_silent_are_two_things():
+    with pytest.raises(LLMAnswerError, match="refus"):
+        ask(Provider(message(stop="refusal")).anthropic())
+    provider = Provider(message(stop="end_turn"))
+    with pytest.raises(LLMSilenceError, match="end_turn"):
+        ask(provider.anthropic())
+    assert len(provider.bodies) == 2
+
+
+def test_anthropic_overload_is_asked_again():
+    overload = httpx.Response(529, json={"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
+    provider = Provider(overload, message({"type": "text", "text": "ok"}))
+    assert ask(provider.anthropic()) == "ok"
+    assert len(provider.slept) == 1
+
+
+def test_garbage_from_anthropic_is_quoted():
+    with pytest.raises(LLMAnswerError, match="answered no message"):
+        ask(Provider(httpx.Response(200, json={"oops": 1})).anthropic())
+
+
+def test_openai_refusals_and_parts_are_read():
+    with pytest.raises(LLMAnswerError, match="I can't help"):
+        ask(Provider(ok(None, refusal="I can't help")).openai())
+    parts = [{"type": "thinking", "text": "no"}, {"type": "text", "text": "Hal"}, {"type": "text", "text": "lo"}]
+    assert ask(Provider(ok(parts)).openai()) == "Hallo"
