@@ -105,7 +105,7 @@ MISTAKES = [
     # models, users, judges
     ("model=openai", "the environment variable OPENAI_API_KEY is empty"),
     ("user=openai", "the environment variable OPENAI_API_KEY is empty"),
-    ("model.provider=acme", "unknown provider 'acme'; known: openai, offline"),
+    ("model.provider=acme", "unknown provider 'acme'; known here: anthropic, openai"),
     ("model.reliability=null", "provider=offline needs reliability and habit"),
     ("model=local model.base_url=null", "base_url is missing"),
     ("user.type=robot", "user.type: unknown 'robot', known: llm, offline"),
