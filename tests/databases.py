@@ -25,8 +25,10 @@ _START_TIMEOUT_S = 30.0
 class PostgreSQL:
     """A PostgreSQL server in a temporary folder, on a free loopback port and a Unix socket; `start` it first."""
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, *, durable: bool = False) -> None:
         self._binaries = binaries
+        # In tests its files need not outlive the machine, only the process of the ingest.
+        self._fsync = "on" if durable else "off"
         self._folder = Path(tempfile.mkdtemp(prefix="sonar-pg-"))
         self._data = self._folder / "data"
         self.port = _free_port()
@@ -39,8 +41,7 @@ class PostgreSQL:
     def start(self) -> None:
         """Make the data folder and start the server."""
         self._run("initdb", "-D", str(self._data), "-U", _USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-        # Its files need not outlive the machine, only the process of the ingest.
-        options = f"-c fsync=off -c shared_buffers=64MB -h 127.0.0.1 -p {self.port} -k {self._folder}"
+        options = f"-c fsync={self._fsync} -c shared_buffers=64MB -h 127.0.0.1 -p {self.port} -k {self._folder}"
         self._run("pg_ctl", "-D", str(self._data), "-l", str(self._folder / "log"), "-o", options, "-w", "start")
 
     def stop(self) -> None:
@@ -72,7 +73,7 @@ class PostgreSQL:
 def postgresql() -> Iterator[PostgreSQL]:
     """Start a server for the whole session; skip where there is none to start."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    binaries = _find_binaries()
+    binaries = find_binaries()
     if binaries is None:
         pytest.skip("PostgreSQL 15 or newer is not installed")
     server = PostgreSQL(binaries)
@@ -89,6 +90,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return new_url(request, request.param, tmp_path)
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def module_database_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the URL of a database of either kind that the tests of a module share."""
+    return new_url(request, request.param, tmp_path_factory.mktemp("database"))
+
+
 def new_url(request: pytest.FixtureRequest, kind: str, folder: Path) -> str:
     """Return the URL of a new database of this kind, with its file, if it has one, in `folder`."""
     if kind == "sqlite":
@@ -97,7 +104,7 @@ def new_url(request: pytest.FixtureRequest, kind: str, folder: Path) -> str:
     return server.new_database()
 
 
-def _find_binaries() -> Path | None:
+def find_binaries() -> Path | None:
     """Find the newest PostgreSQL: Debian keeps its programs off the path."""
     found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     if shutil.which("initdb"):

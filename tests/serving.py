@@ -170,7 +170,7 @@ class ServerProcess:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             found = re.findall(rb"sonar-eval ingest on http://[^ ]+:(\d+)", self._log.read_bytes())
-            if len(found) > before and _listens(int(found[-1])):
+            if len(found) > before and listens(int(found[-1])):
                 return int(found[-1])
             assert self.process.poll() is None, self._log.read_text()
             time.sleep(0.02)
@@ -207,7 +207,7 @@ class ServerProcess:
             yield Place(self.port, client)
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     with socket.socket() as link:
         link.settimeout(1)
         return link.connect_ex(("127.0.0.1", port)) == 0

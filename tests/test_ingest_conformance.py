@@ -741,6 +741,26 @@ def test_a_slow_body_is_given_up_and_counted_as_lost(tmp_path):
     store.close()
 
 
+class BrokenKeyRing(KeyRing):
+    """Fails as nobody thought of."""
+
+    def tenant_of(self, key: str | bytes | None) -> str | None:
+        if key == b"broken":
+            raise ZeroDivisionError("a mistake")
+        return super().tenant_of(key)
+
+
+@both_encodings
+def test_a_mistake_of_ours_is_answered_in_the_encoding_it_came_in_and_the_server_lives(tmp_path, encoding, caplog):
+    store = SpanStore(f"sqlite:///{tmp_path / 'broken.db'}")
+    with serving(create_app(store, BrokenKeyRing({ACME: "acme"}))) as place:
+        answer = place.post(make_request(make_span()), encoding, key="broken")
+        assert (answer.status_code, reason(answer)) == (500, "the server failed: ZeroDivisionError")
+        assert place.post(make_request(make_span()), encoding).status_code == 200
+    assert "a trace request failed" in caplog.text
+    store.close()
+
+
 def test_too_much_at_a_time_is_answered_come_back_in_a_second(tmp_path):
     from sonar_eval.ingest.receive import Limits
 

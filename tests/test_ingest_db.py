@@ -15,13 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from captures import make_request, make_span, make_tool
+from captures import PROTOBUF, make_request, make_span, make_tool
 from fakes import run
-from serving import ACME, reason, serving
+from serving import ACME, reason, serving, slow
 from sonar_eval.ingest import otlp
 from sonar_eval.ingest.app import create_app
 from sonar_eval.ingest.db import (
@@ -33,6 +34,7 @@ from sonar_eval.ingest.db import (
     WriterClosedError,
 )
 from sonar_eval.ingest.keys import KeyRing
+from sonar_eval.ingest.server import EmbeddedIngest
 from sonar_eval.ingest.span import Span, SpanEvent
 
 if TYPE_CHECKING:
@@ -362,6 +364,34 @@ def test_writers_side_by_side_lose_and_double_nothing(store):
     assert len(names(store)) == 161
 
 
+def test_nothing_looks_through_the_whole_table(tmp_path):
+    store = SpanStore(f"sqlite:///{tmp_path / 'spans.db'}")
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        if not many and statement.startswith(("SELECT", "WITH", "DELETE", "INSERT", "UPDATE")):
+            asked.append((statement, parameters))
+
+    event.listen(store.engine, "before_cursor_execute", note)
+    store.add("acme", [span(number) for number in range(1, 400)])
+    store.add("acme", [span(number, "other") for number in range(1, 400)])
+    store.seal("acme", TALK, "trial", store.conversation("acme", TALK))
+    store.digest("acme", TALK)
+    store.list_conversations("acme", limit=10)
+    store.list_conversations("acme", limit=10, before=5)
+    store.refuse("acme", 400, "why")
+    store.delete(older_than=0.0)
+    store.delete(tenant="acme", conversation_id=TALK)
+    store.delete(tenant="acme")
+    event.remove(store.engine, "before_cursor_execute", note)
+    assert len(asked) > 15
+    with store.engine.connect() as connection:
+        for statement, parameters in asked:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+            assert not [row for row in plan if row[3].startswith("SCAN span ") or row[3] == "SCAN span"], statement
+    store.close()
+
+
 # Opening
 
 
@@ -477,6 +507,15 @@ def test_another_kind_of_database_is_refused_without_its_password(url):
     assert "secret" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_every_spelling_of_a_postgresql_url_is_understood(postgresql: PostgreSQL, scheme):
+    url = postgresql.new_database().replace("postgresql+psycopg", scheme) + "?application_name=mine&connect_timeout=3"
+    store = SpanStore(url)
+    with store.engine.connect() as connection:
+        assert connection.execute(text("SHOW application_name")).scalar_one() == "mine"
+    store.close()
+
+
 def test_a_file_is_nobody_elses_to_read(tmp_path):
     store = SpanStore(f"sqlite:///{tmp_path / 'spans.db'}")
     store.add("acme", [span(1)])
@@ -497,6 +536,7 @@ def test_what_is_deleted_is_not_left_in_the_file(tmp_path):
 # Trouble
 
 
+@slow
 def test_a_database_that_is_locked_is_answered_come_back_and_nothing_is_noted_as_lost(tmp_path):
     store = SpanStore(f"sqlite:///{tmp_path / 'spans.db'}")
     with serving(create_app(store, KeyRing({ACME: "acme"}))) as place:
@@ -589,6 +629,31 @@ def test_what_waits_when_the_writer_is_closed_is_written_and_nothing_comes_after
     assert not writer.is_alive
     with pytest.raises(WriterClosedError, match="closed"):
         run(writer.add("acme", [span(999)]))
+
+
+def test_keeping_spans_makes_no_spans(tmp_path):
+    """In a process that is traced, instrumentations must leave the server alone, or it would feed itself."""
+    from opentelemetry import context
+    from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
+
+    seen: dict[str, set[bool]] = {}
+
+    def look(*_: Any) -> None:
+        suppressed = bool(context.get_value(_SUPPRESS_INSTRUMENTATION_KEY))
+        seen.setdefault(threading.current_thread().name.split("_")[0], set()).add(suppressed)
+
+    with EmbeddedIngest("acme", path=tmp_path / "spans.db") as ingest:
+        event.listen(Engine, "before_cursor_execute", look)
+        try:
+            headers = {"x-sonar-api-key": ingest.api_key, "content-type": PROTOBUF}
+            with httpx.Client(base_url=ingest.base_url, headers=headers, trust_env=False) as client:
+                body = make_request(make_span(conversation=TALK)).SerializeToString()
+                assert client.post("/v1/traces", content=body).status_code == 200
+                assert client.post("/v1/traces", content=b"broken").status_code == 400
+                assert client.get(f"/v1/conversations/{TALK}?tenant=acme").status_code == 200
+        finally:
+            event.remove(Engine, "before_cursor_execute", look)
+    assert seen == {"span-writer": {True}, "refusals": {True}, "conversation-reader": {True}}
 
 
 def test_the_ingest_outlives_a_restart_of_its_database(postgresql: PostgreSQL):

@@ -23,7 +23,7 @@ from sonar_eval.ingest.db import SpanStore
 from sonar_eval.ingest.keys import KeyRing
 
 TALK = "talk"
-QUICK_EXAMPLES = 500
+QUICK_EXAMPLES = 400
 SLOW_EXAMPLES = 20_000
 
 

@@ -96,10 +96,10 @@ def test_a_key_is_not_revoked_by_too_little_of_its_hash_or_by_a_pattern(store):
         assert revoke_key(store.engine, part) == 0
 
 
-@pytest.mark.parametrize("tenant", ["", "a\x00b", "x" * 257])
-def test_a_tenant_that_no_database_could_keep_gets_no_key(store, tenant):
-    with pytest.raises(ValueError, match="expected a tenant of 1 to 256 bytes"):
-        add_key(store.engine, tenant, "")
+def test_a_tenant_that_no_database_could_keep_gets_no_key(store):
+    for tenant in ("", "a\x00b", "x" * 257):
+        with pytest.raises(ValueError, match="expected a tenant of 1 to 256 bytes"):
+            add_key(store.engine, tenant, "")
 
 
 def test_keys_that_are_known_go_on_while_the_database_is_away(store, caplog):
@@ -137,6 +137,7 @@ def test_mistakes_on_the_command_line_are_explained_in_a_line(tmp_path):
         ([f"sqlite:///{tmp_path / 'no/such/folder/x.db'}"], "unable to open database file"),
         (["postgresql://user:secret@127.0.0.1:1/x", "keys", "list"], "cannot use postgresql://user:***@127.0.0.1"),
         (["no url"], "cannot use the database"),
+        ([good, "--key-header", "two words"], "expected the name of a header"),
         ([good, "delete"], "expected --tenant or --older-than-days"),
         ([good, "delete", "--conversation", "x"], "--conversation goes with --tenant"),
     ):
@@ -191,7 +192,8 @@ def test_a_page_that_calls_a_loopback_server_by_another_name_is_refused(tmp_path
             assert not any("access-control-allow-origin" in answer.headers for answer in answers)
 
 
-def test_a_key_made_or_revoked_while_it_serves_counts_within_seconds(database_url, tmp_path):
+def test_a_key_made_or_revoked_while_it_serves_counts_within_seconds(tmp_path):
+    database_url = f"sqlite:///{tmp_path / 'spans.db'}"
     first = said(database_url, "keys", "add", "--tenant", "acme")
     with ServerProcess(database_url, log=tmp_path / "log") as server, server.place() as place:
         request = make_request(make_span())

@@ -20,7 +20,7 @@ from serving import PATIENCE_S, ServerProcess, wait_for
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 IDLE_MB = 110
-BUSY_MB = 350
+BUSY_MB = 300
 
 
 @pytest.fixture

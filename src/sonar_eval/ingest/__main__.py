@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .db import SpanStore
 
 _V = TypeVar("_V")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _DB = click.option(
     "--db",
@@ -54,6 +56,8 @@ def _serve(host: str, port: int, db: str, key: str | None, key_header: str, tena
     from .keys import StoredKeyRing, check_tenant
     from .server import LOOPBACK, listen, make_server
 
+    if not _HEADER_NAME.fullmatch(key_header):
+        raise click.UsageError(f"expected the name of a header, got --key-header {key_header!r}")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with _opened(db) as store:
         _check(check_tenant, tenant)
@@ -70,7 +74,8 @@ def _serve(host: str, port: int, db: str, key: str | None, key_header: str, tena
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"sonar-eval ingest on http://{shown}:{listener.getsockname()[1]}, spans in {_shown(db)}", err=True)
         hosts = (*LOOPBACK, shown) if keys.is_open else ()
-        with untraced():
+        # A second time, as uvicorn raises it again after it has stopped.
+        with untraced(), suppress(KeyboardInterrupt):
             make_server(create_app(store, keys, key_header=key_header, hosts=hosts)).run([listener])
 
 

@@ -17,4 +17,9 @@ async def run_in(pool: Executor, work: Callable[[], _V]) -> _V:
     except RuntimeError:
         # An embedded server outlives the pools of its process by the time between two exit handlers.
         return work()
-    return await doing
+    try:
+        return await doing
+    finally:
+        # A failure would hold this frame, which holds the future, which holds the failure: and with it what was
+        # worked on, until the garbage collector comes by.
+        del doing

@@ -181,7 +181,7 @@ class QueryDesk:
         if query.seal is not None and stored.sealed_as not in (None, query.seal):
             raise BadQuery(409, f"conversation {conversation_id} was graded before, as trial {stored.sealed_as}")
         mapped = map_spans([entry.span for entry in stored.spans])
-        around = self._around(tenant, conversation_id, query)
+        around = self._around(tenant, conversation_id, query, stored.last_received_at)
         found = assess(mapped, around)
         left = self._left(query.asked + query.wait_s)
         if not (found.final or left <= 0 or (found.complete and found.level >= query.min_level)):
@@ -203,11 +203,15 @@ class QueryDesk:
             raise BadQuery(409, f"conversation {conversation_id} was graded before, as trial {sealed.trial_id}")
         return stored.digest
 
-    def _around(self, tenant: str, conversation_id: str, query: ConversationQuery) -> Circumstances:
-        began = query.began
-        refused = [] if began is None else self._arrivals.refusals(tenant, since=began)
+    def _around(
+        self, tenant: str, conversation_id: str, query: ConversationQuery, last_received_at: float
+    ) -> Circumstances:
+        quiet_s = self._arrivals.quiet_s(tenant, conversation_id)
+        # Another server on the same database may have taken spans of which this one has heard nothing.
+        written_s = time.time() - last_received_at
+        refused = () if query.began is None else self._arrivals.refusals(tenant, since=query.began)
         return Circumstances(
-            self._arrivals.quiet_s(tenant, conversation_id),
+            written_s if 0 <= written_s < quiet_s else quiet_s,
             query.quiet_s,
             query.turns,
             query.traces,

@@ -32,6 +32,8 @@ Headers = dict[bytes, bytes]
 _IN_LINE_BYTES = {otlp.PROTOBUF: 64 * 1024, otlp.JSON: 16 * 1024}
 """Bodies up to this size, inflated, are decoded on the loop: handing them to a thread costs more."""
 _DECODERS = 2
+# Larger ones one at a time: what they become in memory may be a hundred times as large.
+_HEAVY_BYTES = 1024 * 1024
 # An index of PostgreSQL holds no more than 2,700 bytes.
 _MAX_CONVERSATION_BYTES = 1024
 _RETRY = [(b"retry-after", b"1")]
@@ -74,12 +76,14 @@ class TraceReceiver:
         self._limits = limits
         self._load = _Load(limits)
         self._decoders = ThreadPoolExecutor(_DECODERS, "otlp-decoder", stay_untraced)
+        self._heavy_decoder = ThreadPoolExecutor(1, "large-otlp-decoder", stay_untraced)
         # One at a time: they would only wait for each other in the database.
         self._clerk = ThreadPoolExecutor(1, "refusals", stay_untraced)
 
     def close(self) -> None:
         """Finish what the threads are at."""
         self._decoders.shutdown()
+        self._heavy_decoder.shutdown()
         self._clerk.shutdown()
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -136,7 +140,7 @@ class TraceReceiver:
         announced = headers.get(b"content-length", b"")
         if announced and b"transfer-encoding" in headers:
             raise otlp.OTLPError(400, "expected either Content-Length or Transfer-Encoding, got both")
-        if announced.isdigit() and int(announced) > self._limits.body_bytes:
+        if announced.isdigit() and int(announced[:18]) > self._limits.body_bytes:
             raise otlp.OTLPError(413, f"the body is larger than {self._limits.body_bytes} bytes")
 
     async def _read(self, receive: Any, held: _Held) -> bytes:
@@ -172,7 +176,8 @@ class TraceReceiver:
         inflated = await run_in(self._decoders, inflate)
         if inflated is not body:
             held.grow(len(inflated))
-        return await run_in(self._decoders, partial(encoding.decode, inflated))
+        decoder = self._heavy_decoder if len(inflated) > _HEAVY_BYTES else self._decoders
+        return await run_in(decoder, partial(encoding.decode, inflated))
 
     async def _keep(self, tenant: str, decoded: otlp.Decoded) -> otlp.Decoded:
         decoded = _without_foreign(tenant, decoded)

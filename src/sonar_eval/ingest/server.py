@@ -46,7 +46,9 @@ def make_server(app: IngestApp) -> uvicorn.Server:
         loop="asyncio",
         ws="none",
         lifespan="on",
+        # Handlers are the process's own affair; that a server starts and stops is no news to it.
         log_config=None,
+        log_level="warning",
         access_log=False,
         proxy_headers=False,
         server_header=False,

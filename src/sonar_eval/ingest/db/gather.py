@@ -17,6 +17,7 @@ class Gathering:
         self._most_spans = most_spans
         self._left_bytes = most_bytes
         self.last_sealed: int | None = None
+        self.last_received_at = 0.0
         self._rows = 0
         self._spans: list[StoredSpan] = []
         self._nobodys: list[Any] = []
@@ -37,6 +38,7 @@ class Gathering:
             raise TooLargeError(f"the conversation is beyond what is shown at once, {self._most_spans} spans")
 
     def _keep(self, row: Any) -> None:
+        self.last_received_at = max(self.last_received_at, row.received_at)
         late = self.last_sealed is not None and row.seq > self.last_sealed
         span = span_json.load(row.trace_id, row.span_id, row.body)
         self._spans.append(StoredSpan(span, row.conflict, late, row.seq, bytes(row.digest)))

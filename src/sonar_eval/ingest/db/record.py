@@ -45,6 +45,8 @@ class StoredConversation:
     spans: list[StoredSpan] = field(default_factory=list)
     sealed_as: str | None = None
     """The trial it was graded as."""
+    last_received_at: float = 0.0
+    """When the newest span was written, in seconds since the epoch."""
 
     @property
     def last_seq(self) -> int:

@@ -13,14 +13,17 @@ from sqlalchemy import (
     Connection,
     Engine,
     Integer,
+    String,
+    and_,
     bindparam,
+    column,
     delete,
     exists,
     func,
     insert,
     literal,
     select,
-    tuple_,
+    values,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -123,7 +126,8 @@ class SpanStore:
             with connection.execution_options(stream_results=True).execute(_SPANS, asked) as result:
                 for rows in result.partitions(_ROWS_AT_A_TIME):
                     found.take(rows)
-        return StoredConversation(found.finish(), None if seal is None else seal.trial_id)
+        sealed_as = None if seal is None else seal.trial_id
+        return StoredConversation(found.finish(), sealed_as, found.last_received_at)
 
     def seal(self, tenant: str, conversation_id: str, trial_id: str, seen: StoredConversation) -> Sealed:
         """Note that a conversation is graded as it was `seen`; the first seal stays, and is returned."""
@@ -170,8 +174,9 @@ class SpanStore:
         """Note a request, or spans of one, that was not taken; the last ones of each tenant are kept."""
         row = {"tenant": tenant, "at": time.time(), "status": status, "reason": reason[:500], "spans": count}
         with self._writing.begin() as connection:
-            made = connection.execute(insert(refusals).returning(refusals.c.seq), row).scalar_one()
-            old = (refusals.c.tenant == tenant, refusals.c.seq <= made - _REFUSALS_KEPT)
+            made = connection.execute(insert(refusals), row).inserted_primary_key
+            assert made is not None
+            old = (refusals.c.tenant == tenant, refusals.c.seq <= made[0] - _REFUSALS_KEPT)
             connection.execute(delete(refusals).where(*old))
 
     def refusals(self, since: float) -> list[Refused]:
@@ -198,6 +203,7 @@ class SpanStore:
         return forget.delete_where(self._writing, tenant, older_than)
 
 
+_KEY = (column("tenant", String), column("trace_id", String), column("span_id", String))
 _MINE = spans.c.tenant == bindparam("tenant")
 _TRACES = select(spans.c.trace_id).where(_MINE, spans.c.conversation_id == bindparam("conversation"))
 _CONTRADICTED = exists(literal(1)).where(
@@ -208,7 +214,7 @@ _CONTRADICTED = exists(literal(1)).where(
 _IDS = (spans.c.seq, spans.c.trace_id, spans.c.span_id, spans.c.conversation_id, spans.c.digest)
 _DIGESTS = select(*_IDS).where(_MINE, spans.c.trace_id.in_(_TRACES))
 _SPANS = (
-    select(*_IDS, spans.c.body, _CONTRADICTED.label("conflict"))
+    select(*_IDS, spans.c.received_at, spans.c.body, _CONTRADICTED.label("conflict"))
     .where(_MINE, spans.c.trace_id.in_(_TRACES))
     .limit(bindparam("most", type_=Integer))
 )
@@ -235,11 +241,12 @@ def _row(tenant: str, span: Span, now: float) -> SpanRow:
 def _known(connection: Connection, keys: Sequence[SpanKey], now: float) -> dict[SpanKey, bytes]:
     """Return the digests of those spans that had been there before `now`."""
     known = {}
-    columns = (spans.c.tenant, spans.c.trace_id, spans.c.span_id)
     for start in range(0, len(keys), _KEYS_PER_QUERY):
-        some = tuple_(*columns).in_(keys[start : start + _KEYS_PER_QUERY])
-        query = select(*columns, spans.c.digest).where(some, spans.c.received_at != now)
-        for row in connection.execute(query):
+        # A join, because SQLite looks through the whole table for a list of pairs.
+        asked = values(*_KEY, name="asked").data(keys[start : start + _KEYS_PER_QUERY]).cte("asked")
+        same = and_(*(spans.c[column.name] == asked.c[column.name] for column in _KEY))
+        query = select(*(spans.c[column.name] for column in _KEY), spans.c.digest).select_from(asked.join(spans, same))
+        for row in connection.execute(query.where(spans.c.received_at != now)):
             known[row.tenant, row.trace_id, row.span_id] = bytes(row.digest)
     return known
 

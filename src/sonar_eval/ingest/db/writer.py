@@ -99,15 +99,19 @@ class SpanWriter:
         return group, True
 
     def _commit(self, group: list[_Entry]) -> Sequence[Added | Exception]:
+        began = time.monotonic()
         try:
             return self._store.add_all([entry.batch for entry in group])
         except Exception as error:
-            return [error] if len(group) == 1 else self._rescue(group, error)
+            if len(group) == 1 or time.monotonic() - began > _RESCUE_S:
+                return [error] * len(group)
+            return self._rescue(group, error)
 
     def _rescue(self, group: list[_Entry], error: Exception) -> list[Added | Exception]:
         """Write request by request: one that cannot be written must not cost its neighbours.
 
-        Not for long: when it is the database that is in trouble, every one of them would wait for it in turn.
+        Not for long: when it is the database that is in trouble, each would wait for it in turn, and all of their
+        senders give up before they are told to come again.
         """
         deadline = time.monotonic() + _RESCUE_S
         results: list[Added | Exception] = []
