@@ -193,6 +193,11 @@ class ServerProcess:
         assert found
         return int(found[1]) / 1024
 
+    def cpu_s(self) -> float:
+        """Return the seconds of processor time it has taken."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def __enter__(self) -> ServerProcess:
         return self
 

@@ -8,6 +8,9 @@ from typing import Any
 from .. import span_json
 from .record import StoredSpan, TooLargeError
 
+_Row = Sequence[Any]
+"""Number, trace, id, conversation, digest, time of arrival, body, whether it was contradicted."""
+
 
 class Gathering:
     """Collect the spans of a conversation out of the rows of its traces."""
@@ -20,32 +23,35 @@ class Gathering:
         self.last_received_at = 0.0
         self._rows = 0
         self._spans: list[StoredSpan] = []
-        self._nobodys: list[Any] = []
+        self._nobodys: list[_Row] = []
         self._owners: dict[str, set[str]] = {}
 
-    def take(self, rows: Sequence[Any]) -> None:
+    def take(self, rows: Sequence[_Row]) -> None:
+        """Take in some more rows; raises `TooLargeError` when it is too much."""
         self._rows += len(rows)
         for row in rows:
-            if row.conversation_id is None:
+            conversation_id = row[3]
+            if conversation_id is None:
                 self._nobodys.append(row)
-                self._left_bytes -= len(row.body)
+                self._left_bytes -= len(row[6])
             else:
-                self._owners.setdefault(row.trace_id, set()).add(row.conversation_id)
-                if row.conversation_id == self._id:
+                self._owners.setdefault(row[1], set()).add(conversation_id)
+                if conversation_id == self._id:
                     self._keep(row)
-                    self._left_bytes -= len(row.body)
+                    self._left_bytes -= len(row[6])
         if len(self._spans) > self._most_spans or self._rows > 2 * self._most_spans or self._left_bytes < 0:
             raise TooLargeError(f"the conversation is beyond what is shown at once, {self._most_spans} spans")
 
-    def _keep(self, row: Any) -> None:
-        self.last_received_at = max(self.last_received_at, row.received_at)
-        late = self.last_sealed is not None and row.seq > self.last_sealed
-        span = span_json.load(row.trace_id, row.span_id, row.body)
-        self._spans.append(StoredSpan(span, row.conflict, late, row.seq, bytes(row.digest)))
+    def _keep(self, row: _Row) -> None:
+        seq, trace_id, span_id, _, digest, received_at, body, conflict = row
+        self.last_received_at = max(self.last_received_at, received_at)
+        late = self.last_sealed is not None and seq > self.last_sealed
+        self._spans.append(StoredSpan(span_json.load(trace_id, span_id, body), conflict, late, seq, bytes(digest)))
 
     def finish(self) -> list[StoredSpan]:
+        """Return the spans, oldest first, with those of no conversation in a trace that has no other."""
         for row in self._nobodys:
-            if self._owners.get(row.trace_id) == {self._id}:
+            if self._owners.get(row[1]) == {self._id}:
                 self._keep(row)
         self._nobodys.clear()
         self.take(())
