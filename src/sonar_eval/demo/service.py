@@ -5,7 +5,8 @@ from __future__ import annotations
 from starlette.applications import Starlette
 
 from ..adapter.wire import TrialSetup
-from ..appside import FaultGate, trial_routes
+from ..appside import trial_routes
+from ..interceptor import ProxyInterceptor
 from .bot import CafeConversation, start_tracing
 
 
@@ -15,7 +16,7 @@ async def open_conversation(setup: TrialSetup) -> CafeConversation:
         setup.variant,
         random_seed=setup.random_seed,
         seed=setup.seed,
-        interceptor=FaultGate(setup.faults).interceptor,
+        interceptor=ProxyInterceptor(setup.faults),
     )
 
 
