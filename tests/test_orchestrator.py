@@ -12,6 +12,7 @@ from fakes import (
     MemoryStore,
     RecordingBot,
     ToolBot,
+    errored_trial,
     evaluate,
     make_scenario,
     make_task,
@@ -466,3 +467,25 @@ def test_two_scenarios_of_one_name_are_refused_before_the_first_trial():
     with pytest.raises(ConfigError, match="two scenarios are named 'same'"):
         run(Orchestrator(task, bot, ScriptedClient(["x"]), ingest_client=FixedIngest()).run_all())
     assert not bot.sent
+
+
+def test_trials_of_an_earlier_run_are_taken_over_and_the_rest_made_up():
+    first = evaluate(make_scenario(k=2))
+    kept = [*first.trials, errored_trial(2)]
+    bot = RecordingBot()
+    orchestrator = Orchestrator(
+        make_task(), bot, ScriptedClient(["x"]), ingest_client=FixedIngest(), finished={"s": kept}
+    )
+    report = run(orchestrator.run_scenario(make_scenario(k=4)))
+    assert [trial.index for trial in report.trials] == [0, 1, 2, 3]
+    assert [trial.conversation_id for trial in report.trials[:2]] == [trial.conversation_id for trial in first.trials]
+    assert len(bot.contexts) == 2
+    assert report.judged == 4
+
+
+def test_a_smaller_k_leaves_earlier_trials_out():
+    first = evaluate(make_scenario(k=3))
+    orchestrator = Orchestrator(
+        make_task(), RecordingBot(), ScriptedClient(["x"]), ingest_client=FixedIngest(), finished={"s": first.trials}
+    )
+    assert len(run(orchestrator.run_scenario(make_scenario(k=2))).trials) == 2

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from .usage import Spend
+
 
 @dataclass(frozen=True)
 class FormField:
@@ -80,6 +82,10 @@ class ConversationLog:
     terminated: bool = False
     """Whether the user ended it; false when it was cut off or broke."""
     ended_by: EndReason | None = None
+    final_state: Any = None
+    """What the adapter's `snapshot` gave before teardown; None without one."""
+    spent: dict[str, Spend] = field(default_factory=dict)
+    """What the models of the trial used up, by role."""
 
     @property
     def turns_taken(self) -> int:

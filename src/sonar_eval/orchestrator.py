@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
@@ -67,7 +67,9 @@ class Orchestrator:
     """Run the scenarios of `task` against one bot.
 
     `llm` plays the user. `grader_factory` makes a judge for a scenario that has a rubric. `on_trial` is told
-    of each trial once its record is kept. Raises `TypeError` for something that is no adapter.
+    of each trial once its record is kept. `finished` holds, by scenario name, trials of an earlier run: those
+    that say something about the bot are taken over by their index and not run again. Raises `TypeError` for
+    something that is no adapter.
     """
 
     def __init__(
@@ -80,11 +82,15 @@ class Orchestrator:
         store: ResultStore | None = None,
         ingest_client: TranscriptSource | None = None,
         on_trial: TrialListener | None = None,
+        finished: Mapping[str, Iterable[TrialResult]] | None = None,
     ) -> None:
         validate_bot_adapter(adapter)
         self._task = task
         self._store = NullStore() if store is None else store
         self._on_trial = on_trial
+        self._finished = {
+            name: {trial.index: trial for trial in trials if trial.counted} for name, trials in (finished or {}).items()
+        }
         ingest = ingest_client
         if ingest is None:
             ingest = IngestClient(
@@ -114,19 +120,22 @@ class Orchestrator:
     async def _run_trials(self, scenario: ScenarioConfig) -> ScenarioReport:
         assert scenario.k is not None
         # One queue and C workers, so that what is in memory depends on C and not on k.
-        places = iter(range(scenario.k))
-        trials: list[TrialResult] = []
+        done = self._finished.get(scenario.name, {})
+        missing = [index for index in range(scenario.k) if index not in done]
+        trials = [done[index] for index in range(scenario.k) if index in done]
+        fresh: list[TrialResult] = []
+        places = iter(missing)
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._task.concurrency, scenario.k)):
-                    group.create_task(self._work(scenario, places, trials))
+                for _ in range(min(self._task.concurrency, len(missing))):
+                    group.create_task(self._work(scenario, places, fresh))
         except ExceptionGroup as errors:
             # Only a store or a listener can raise here; the first says it all.
             raise errors.exceptions[0] from errors
-        await self._recheck(scenario, trials)
+        await self._recheck(scenario, fresh)
         report = roll_up(
             scenario.name,
-            trials,
+            [*trials, *fresh],
             k=scenario.k,
             grader_required=self._task.grader_required,
             grader_threshold=self._task.grader_threshold,
