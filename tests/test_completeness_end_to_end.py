@@ -37,16 +37,13 @@ def test_a_bot_that_does_not_count_is_judged_when_it_was_quiet():
     assert seen["took_s"] > 6.5
 
 
-@pytest.mark.parametrize(("mode", "reason"), [("counted", "spans were lost on their way"), ("plain", "")])
-def test_a_batch_that_was_lost_is_never_a_pass(mode, reason):
+@pytest.mark.parametrize(
+    ("mode", "reason"), [("counted", "spans were lost on their way"), ("plain", "1 of 2 turns left an end")]
+)
+def test_a_batch_that_was_lost_gives_an_errored_trial_that_says_so(mode, reason):
     seen = late_bot(mode, 2, "lost")
-    assert not seen["passed"]
-    if mode == "counted":
-        assert seen["outcome"] == "errored"
-        assert reason in seen["failure"]
-    else:
-        # Nothing tells of the lost batch but the turn that left no end: what did not happen stays unknown.
-        assert (seen["outcome"], seen["level"], seen["unknown"]) == ("judged", 1, True)
+    assert (seen["outcome"], seen["passed"]) == ("errored", False)
+    assert reason in seen["failure"]
 
 
 def test_an_exporter_that_is_refused_gives_an_errored_trial():

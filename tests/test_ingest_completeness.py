@@ -135,9 +135,20 @@ def test_a_hole_leaves_no_more_than_quiet(spans, reason):
     assert reason in found.reasons
 
 
-def test_a_turn_that_is_missing_as_a_whole_is_noticed():
+def test_a_turn_that_is_missing_beside_one_that_is_there_was_lost():
     found = assessed([agent()], replace(QUIET, turns=2))
-    assert (found.level, found.reasons) == (1, ["1 of 2 turns left an end in the trace"])
+    assert (found.level, found.complete, found.final) == (0, False, True)
+    assert "1 of 2 turns left an end in the trace" in found.reasons[0]
+
+
+def test_a_missing_turn_may_still_come_while_it_is_not_quiet():
+    found = assessed([agent()], replace(QUIET, turns=2, quiet_s=1.0))
+    assert (found.level, found.final) == (0, False)
+
+
+def test_a_bot_whose_turns_leave_no_end_at_all_is_merely_quiet():
+    found = assessed([tool(2, parent=None)], replace(QUIET, turns=2))
+    assert (found.level, found.complete) == (1, True)
 
 
 def test_not_knowing_the_turns_proves_nothing():

@@ -135,6 +135,13 @@ def _by_structure(found: Assessment, spans: Sequence[Mapped], around: Circumstan
     found.final = True
     if around.refused:
         return
+    if around.turns is not None and 0 < found.turns_seen < around.turns:
+        # This bot's turns do leave ends: one without was lost. A bot whose turns leave none is merely quiet.
+        found.reasons.append(
+            f"{found.turns_seen} of {around.turns} turns left an end in the trace, so the spans of "
+            f"{around.turns - found.turns_seen} were lost on their way"
+        )
+        return
     holes = list(_holes(found, spans, around))
     found.reasons += holes
     found.level, found.complete = (1 if holes else 2), True
