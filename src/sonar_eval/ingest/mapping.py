@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from ..transcript.wire import MARKER_NAME, Answer, ContentRow, RunRow, SpanRow
 from .calls import UnseenCall, fold_nested, repeated_models, unseen_calls, with_ids
@@ -23,7 +24,24 @@ __all__ = ["Flags", "Mapped", "answer", "map_spans", "tools_unobservable"]
 Flags = Mapping[tuple[str, str], tuple[bool, bool]]
 """By trace and span: whether it was contradicted, and whether it came after the conversation was graded."""
 
-_BY_RANK = sorted(CONVENTIONS, key=lambda convention: convention.kind_rank)
+_ROOTS = frozenset(root for convention in CONVENTIONS for root in convention.roots or ())
+
+
+@lru_cache(maxsize=1024)
+def _conventions(roots: frozenset[str]) -> tuple[tuple[Convention, ...], tuple[Convention, ...]]:
+    """Pick those that can have something to say: in their own order, and by their rank on kinds."""
+    asked = tuple(entry for entry in CONVENTIONS if entry.roots is None or not entry.roots.isdisjoint(roots))
+    return asked, tuple(sorted(asked, key=lambda convention: convention.kind_rank))
+
+
+def _roots_of(span: Span) -> frozenset[str]:
+    found = set()
+    for key in span.attributes:
+        parts = key.split(".", 2)
+        found.add(parts[0])
+        if len(parts) > 1:
+            found.add(f"{parts[0]}.{parts[1]}")
+    return _ROOTS & found
 
 
 def map_spans(spans: Sequence[Span]) -> list[Mapped]:
@@ -60,8 +78,9 @@ def tools_unobservable(mapped: Sequence[Mapped]) -> bool:
 
 
 def _mapped(span: Span) -> Mapped:
-    kind = next((told for convention in _BY_RANK if (told := convention.kind(span))), "other")
-    reading = _read(span, kind, CONVENTIONS)
+    asked, by_rank = _conventions(_roots_of(span))
+    kind = next((told for convention in by_rank if (told := convention.kind(span))), "other")
+    reading = _read(span, kind, asked)
     if kind != "tool":
         settle(span, reading, None)
         return Mapped(span, reading)

@@ -15,6 +15,7 @@ class ADK(Convention):
     """Read the `gcp.vertex.agent.*` attributes."""
 
     kind_rank = 0
+    roots = frozenset(("gcp", "gen_ai.tool"))
 
     def kind(self, span: Span) -> str | None:
         """Tell only that the span that sums up parallel calls is no call of its own."""

@@ -58,7 +58,7 @@ class Reading:
         """Take from `other` what is still missing here."""
         mine = vars(self)
         for name, value in vars(other).items():
-            if mine[name] is None:
+            if value is not None and mine[name] is None:
                 mine[name] = value
 
 
@@ -67,6 +67,8 @@ class Convention(Protocol):
 
     kind_rank: int = 9
     """Whose word on the kind of a span counts first where several have one: the lowest."""
+    roots: frozenset[str] | None = None
+    """What the attributes it reads begin with, up to the first or second dot; it is asked only where one is there."""
 
     def kind(self, span: Span) -> str | None:
         """Say what kind of span this is; None when nothing of this convention tells."""

@@ -19,7 +19,7 @@ class GenAIEvents(Convention):
 
     def read(self, span: Span, kind: str) -> Reading | None:
         """Take a tool's arguments and result, or a model's messages, from the events."""
-        if kind == "tool":
+        if kind == "tool" and span.events:
             return Reading(
                 arguments=_attribute(span, "gen_ai.tool.message", "content"),
                 result=_attribute(span, _CHOICE, "message"),

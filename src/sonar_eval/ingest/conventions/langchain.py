@@ -15,7 +15,7 @@ class LangChain(Convention):
 
     def read(self, span: Span, kind: str) -> Reading | None:
         """Tell a handover from a failure, and that a failure may show in the result alone."""
-        if kind != "tool":
+        if kind != "tool" or not (span.events or "lang" in span.scope):
             return None
         raised = next(
             (event.attributes.get("exception.type") for event in span.events if event.name == "exception"), ""

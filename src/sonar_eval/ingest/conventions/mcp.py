@@ -11,6 +11,7 @@ class MCP(Convention):
     """Read the `mcp.*` attributes; all else on these spans is GenAI's."""
 
     kind_rank = 5
+    roots = frozenset(("mcp",))
 
     def kind(self, span: Span) -> str | None:
         """Tell by the method."""

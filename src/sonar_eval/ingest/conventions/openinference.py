@@ -27,6 +27,16 @@ class OpenInference(Convention):
     """Read what Arize's instrumentors and processors write."""
 
     kind_rank = 1
+    roots = frozenset(
+        (
+            "openinference",
+            "llm",
+            "input",
+            "output",
+            "tool",
+            "tool_call",
+        )
+    )
 
     def kind(self, span: Span) -> str | None:
         """Tell by the span kind; a tool whose name has "agent" in it is stamped an agent, but keeps its tool name."""

@@ -28,10 +28,11 @@ class PydanticAI(Convention):
 
     def read(self, span: Span, kind: str) -> Reading | None:
         """Say what is left for this convention to say."""
-        reading = Reading(model=label(span.first("model_name")))
-        if kind == "tool" and span.first(_DEFERRAL):
-            reading.unsettled = f"deferred: {label(span.first(_DEFERRAL))}"
-        return reading
+        model, deferral = span.first("model_name"), span.first(_DEFERRAL)
+        if model is None and deferral is None:
+            return None
+        deferred = kind == "tool" and deferral is not None
+        return Reading(model=label(model), unsettled=f"deferred: {label(deferral)}" if deferred else None)
 
     def messages(self, span: Span) -> Iterator[MessageReading]:
         """Read the attribute `events`, which holds GenAI's older events as JSON."""

@@ -12,6 +12,8 @@ _FAULT = "sonar.eval.fault."
 class Sonar(Convention):
     """Read the `sonar.*` attributes."""
 
+    roots = frozenset(("sonar",))
+
     def read(self, span: Span, kind: str) -> Reading | None:
         """Say what fault the bot marked the span with."""
         fault = {

@@ -12,6 +12,8 @@ _CANCELLATION = "strands.cancellation.type"
 class Strands(Convention):
     """Read the status of a tool, and whether it was called off."""
 
+    roots = frozenset(("gen_ai.tool", "strands"))
+
     def read(self, span: Span, kind: str) -> Reading | None:
         """Say what became of a tool."""
         if kind != "tool":

@@ -18,6 +18,7 @@ class Traceloop(Convention):
     """Read what OpenLLMetry's decorators and instrumentors write."""
 
     kind_rank = 3
+    roots = frozenset(("traceloop", "llm", "gen_ai.prompt", "gen_ai.completion"))
 
     def kind(self, span: Span) -> str | None:
         """Tell by the kind of the entity, else by that of the request."""

@@ -16,6 +16,7 @@ class Vercel(Convention):
     """Read the telemetry of `generateText` and its like; `operation.name` there is not GenAI's."""
 
     kind_rank = 4
+    roots = frozenset(("ai",))
 
     def kind(self, span: Span) -> str | None:
         """Tell by the function."""
