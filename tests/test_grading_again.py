@@ -28,10 +28,10 @@ class GrowingIngest:
     async def pull(self, conversation_id):
         return self.transcript(conversation_id, tool_span("pay"))
 
-    async def digest(self, conversation_id):
+    async def digests(self, conversation_ids):
         if self.fails:
             raise self.fails
-        return self.later
+        return {each: self.later for each in conversation_ids if self.later is not None}
 
     async def fetch(self, conversation_id):
         return self.transcript(conversation_id, tool_span("pay"), tool_span("pay", span_id="2", success=False))

@@ -269,6 +269,7 @@ def test_another_tenants_key_reads_nothing_whichever_way(two_tenants):
         for params in ({}, {"view": "digest"}, {"wait": 1}, {"seal": "trial"}, {"min_level": 0, "quiet": 0}):
             answer = two_tenants.get(path, tenant="other", **params)
             assert (answer.status_code, answer.json()) == (404, {"error": "no such conversation"})
+    assert two_tenants.get("/v1/digests", tenant="other", id="theirs").status_code == 404
     assert two_tenants.get("/v1/conversations", tenant="acme").json()["conversations"] == []
     assert two_tenants.read("theirs").status_code == 404
     assert two_tenants.read("theirs", view="digest").json() == two_tenants.read("never", view="digest").json() | {

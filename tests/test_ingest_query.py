@@ -286,6 +286,20 @@ def test_what_is_graded_is_sealed_and_what_comes_later_shows(ingest, talk):
     assert again["completeness"]["digest"] != digest
 
 
+def test_many_conversations_are_looked_at_again_in_one_question(ingest, talk):
+    send(ingest, talk, "one")
+    answer = ingest.get("/v1/digests", tenant="acme", id=[talk, "never", "a\x00b"]).json()
+    assert answer["digests"] == {each: ingest.read(each, view="digest").json()["digest"] for each in (talk, "never")}
+    assert answer["digests"][talk] != answer["digests"]["never"]
+
+
+@pytest.mark.parametrize("ids", [[], ["c"] * 101])
+def test_too_many_digests_at_once_or_none_are_refused(on_sqlite, ids):
+    answer = on_sqlite.get("/v1/digests", tenant="acme", id=ids)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == f"id: expected 1 to 100 conversations, got {len(ids)}"
+
+
 def test_a_conversation_is_graded_as_one_trial_only(ingest, talk):
     send(ingest, talk, "one")
     assert ingest.read(talk, quiet=0, seal="trial-1").status_code == 200
@@ -452,7 +466,7 @@ def test_the_description_is_kept_to_whatever_is_asked(on_sqlite, talk, tmp_path,
     command += ["--header", f"x-sonar-api-key: {ACME}", "--max-examples", "25", "--suppress-health-check", "all"]
     tried = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50)
     assert tried.returncode == 0, tried.stdout[-4000:] + tried.stderr[-1000:]
-    assert "4 selected / 4 total" in tried.stdout
+    assert "5 selected / 5 total" in tried.stdout
     if known:
         assert on_sqlite.metric("sonar_ingest_queries_total", 'status="200"') > answered + 50
 

@@ -55,6 +55,19 @@ def always(*answer: Any, **response: Any) -> IngestClient:
     return answering(lambda request: httpx.Response(*answer, **response), api_key=KEY)
 
 
+def test_digests_are_asked_for_in_portions_and_an_older_server_has_none():
+    asked: list[list[str]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.params.get_list("id"))
+        return httpx.Response(200, json={"digests": {each: f"d{each}" for each in asked[-1]}})
+
+    found = run(answering(handle).digests([str(number) for number in range(150)]))
+    assert [len(portion) for portion in asked] == [100, 50]
+    assert found["149"] == "d149"
+    assert run(always(404).digests(["a"])) == {}
+
+
 def test_one_question_names_conversation_tenant_and_key():
     requests: list[httpx.Request] = []
 

@@ -154,16 +154,20 @@ class Orchestrator:
 
     async def _recheck(self, scenario: ScenarioConfig, trials: list[TrialResult]) -> None:
         """Look once more at what was graded: a span that came later counts, and is told."""
-        digest, fetch = (getattr(self._parts.ingest, name, None) for name in ("digest", "fetch"))
-        if digest is None or fetch is None:
+        digests, fetch = (getattr(self._parts.ingest, name, None) for name in ("digests", "fetch"))
+        sealed = [trial for trial in trials if trial.digest is not None and trial.counted]
+        if digests is None or fetch is None or not sealed:
             return
-        for trial in trials:
-            if trial.digest is None or not trial.counted:
+        try:
+            later = await digests([trial.conversation_id for trial in sealed])
+        except Exception as error:
+            for trial in sealed:
+                trial.warnings.append(f"not looked at again after grading: {describe(error)}")
+            return
+        for trial in sealed:
+            if later.get(trial.conversation_id) in (None, trial.digest):
                 continue
             try:
-                later = await digest(trial.conversation_id)
-                if later in (None, trial.digest):
-                    continue
                 await rejudge(scenario, trial, await fetch(trial.conversation_id))
             except Exception as error:
                 trial.warnings.append(f"not looked at again after grading: {describe(error)}")

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..transcript.wire import DEFAULT_KEY_HEADER, TRACES_PATH
+from ..transcript.wire import DEFAULT_KEY_HEADER, DIGESTS_PATH, TRACES_PATH
 from .arrivals import Arrivals
 from .counters import Counters
 from .db import SpanStore, SpanWriter, first_line
@@ -76,6 +76,7 @@ class IngestApp:
     def _make_pages(self, desk: QueryDesk) -> Starlette:
         pages = Starlette(
             routes=[
+                Route(DIGESTS_PATH, desk.show_digests, methods=["GET"]),
                 Route("/v1/conversations", desk.list_conversations, methods=["GET"]),
                 Route("/v1/conversations/{conversation_id:anytext}", desk.show_conversation, methods=["GET"]),
                 Route("/healthz", desk.show_health, methods=["GET"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..transcript.wire import DIGESTS_PATH, MOST_DIGESTS
 from ..version import __version__
 from .question import MAX_LEVEL, MAX_PAGE, MAX_WAIT_S, QUIET_S, VIEWS
 
@@ -29,6 +30,7 @@ def description(key_header: str) -> dict[str, Any]:
         "paths": {
             "/v1/conversations": {"get": _list()},
             "/v1/conversations/{conversation_id}": {"get": _conversation()},
+            DIGESTS_PATH: {"get": _digests()},
             "/healthz": {"get": {**_plain("The process lives"), "security": []}},
             "/readyz": {"get": {**_plain("The database answers", "503"), "security": []}},
         },
@@ -100,6 +102,23 @@ def _digest() -> dict[str, Any]:
         "type": "object",
         "required": ["conversation_id", "digest"],
         "properties": {"conversation_id": {"type": "string"}, "digest": {"type": "string"}},
+    }
+
+
+def _digests() -> dict[str, Any]:
+    ids = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_DIGESTS}
+    body = {
+        "type": "object",
+        "required": ["tenant", "digests"],
+        "properties": {
+            "tenant": {"type": "string"},
+            "digests": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    }
+    return {
+        "summary": "Tell the present states of conversations from any other",
+        "parameters": [_tenant(), {**_query("id", ids, "A conversation; may be repeated"), "required": True}],
+        "responses": _answers(body, "400", "401", "404", "503"),
     }
 
 

@@ -21,7 +21,7 @@ from .keys import KeyRing
 from .mapping import Mapped, answer, map_spans, tools_unobservable
 from .openapi import description
 from .pool import run_in
-from .question import BadQuery, ConversationQuery, ListQuery
+from .question import BadQuery, ConversationQuery, ListQuery, digest_ids
 from .strict import cut_content, strict_json
 
 MAX_SPANS = 100_000
@@ -91,6 +91,16 @@ class QueryDesk:
             return self._written(200, await self._conversation(tenant, conversation_id, query))
         except BadQuery as error:
             return self.problem(error.status, str(error))
+
+    async def show_digests(self, request: Request) -> Response:
+        """Answer `GET /v1/digests`: what tells the present states of several conversations from any other."""
+        try:
+            tenant = await self._tenant(request)
+            asked = digest_ids(request.query_params.getlist("id"))
+        except BadQuery as error:
+            return self.problem(error.status, str(error))
+        found = await self._run(lambda: {each: self._store.digest(tenant, each) for each in asked})
+        return self._strict(200, {"tenant": tenant, "digests": found})
 
     async def list_conversations(self, request: Request) -> Response:
         """Answer `GET /v1/conversations`: newest first, by pages."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from ..transcript.wire import MOST_DIGESTS
 
 MAX_WAIT_S = 25.0
 QUIET_S = 11.0
@@ -83,6 +85,14 @@ class ListQuery:
         """Read query parameters; raises `BadQuery` for those that make no sense."""
         limit = _whole(params, "limit", least=1, most=MAX_PAGE)
         return cls(_PAGE if limit is None else limit, _whole(params, "before", most=2**62))
+
+
+def digest_ids(ids: Sequence[str]) -> list[str]:
+    """Read which conversations are asked about; raises `BadQuery` for none, or too many."""
+    if not 1 <= len(ids) <= MOST_DIGESTS:
+        raise BadQuery(400, f"id: expected 1 to {MOST_DIGESTS} conversations, got {len(ids)}")
+    # PostgreSQL keeps no text with a NUL in it, and cannot be asked for any.
+    return [each for each in ids if "\x00" not in each]
 
 
 def _number(params: Mapping[str, str], name: str) -> float | None:

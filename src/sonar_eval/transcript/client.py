@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -99,17 +100,24 @@ class IngestClient:
             return Transcript(conversation_id, completeness=_refusal(response))
         return _read(conversation_id, response)
 
-    async def digest(self, conversation_id: str) -> str | None:
-        """Return what tells the present state of a conversation from any other; None when the server cannot say."""
-        response = await self._get(conversation_id, {"view": "digest"})
-        body = response.json() if response.status_code == 200 else {}
-        found = body.get("digest") if isinstance(body, dict) else None
-        return found if isinstance(found, str) else None
+    async def digests(self, conversation_ids: Sequence[str]) -> dict[str, str]:
+        """Return what tells the state of each conversation from any other, where the server can say."""
+        found: dict[str, str] = {}
+        for start in range(0, len(conversation_ids), wire.MOST_DIGESTS):
+            part = list(conversation_ids[start : start + wire.MOST_DIGESTS])
+            response = await self._ask(wire.DIGESTS_PATH, {"id": part})
+            body = response.json() if response.status_code == 200 else {}
+            told = body.get("digests") if isinstance(body, dict) else None
+            found |= {key: value for key, value in (told or {}).items() if isinstance(value, str)}
+        return found
 
-    async def _get(self, conversation_id: str, params: dict[str, str]) -> httpx.Response:
+    async def _get(self, conversation_id: str, params: Mapping[str, str]) -> httpx.Response:
+        return await self._ask(wire.conversation_path(conversation_id), params)
+
+    async def _ask(self, path: str, params: Mapping[str, str | list[str]]) -> httpx.Response:
         import httpx
 
-        url = self._base_url + wire.conversation_path(conversation_id)
+        url = self._base_url + path
         asked = {"tenant": self._tenant, **params}
         try:
             if self._held is not None and self._loop is asyncio.get_running_loop():

@@ -88,6 +88,11 @@ class Answer(TypedDict):
     content: list[ContentRow]
 
 
+DIGESTS_PATH = "/v1/digests"
+"""Answers `{"digests": {id: digest}}` for the conversations named by `id`, up to `MOST_DIGESTS` at once."""
+MOST_DIGESTS = 100
+
+
 def conversation_path(conversation_id: str) -> str:
     """Return the path of one conversation; any text may be an id."""
     segment = quote(conversation_id, safe="")
