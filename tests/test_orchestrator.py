@@ -17,6 +17,7 @@ from fakes import (
     make_scenario,
     make_task,
     run,
+    tool_span,
 )
 from sonar_eval import (
     Action,
@@ -489,3 +490,22 @@ def test_a_smaller_k_leaves_earlier_trials_out():
         make_task(), RecordingBot(), ScriptedClient(["x"]), ingest_client=FixedIngest(), finished={"s": first.trials}
     )
     assert len(run(orchestrator.run_scenario(make_scenario(k=2))).trials) == 2
+
+
+def test_what_a_trial_saw_is_read_back_whole_after_it_was_packed():
+    spans = [tool_span("pay", success=False), tool_span("pay \ud83d")]
+    report = evaluate(make_scenario(), ingest=FixedIngest(spans))
+    (trial,) = report.trials
+    assert "transcript" not in vars(trial)
+    assert trial.transcript.spans == spans
+    assert [call.failed for call in trial.transcript.tool_calls] == [True, False]
+    assert replace(trial, index=5).transcript == trial.transcript
+
+
+def test_a_trial_without_a_transcript_stays_without_one_when_packed():
+    trial = errored_trial()
+    trial.pack()
+    trial.pack()
+    assert trial.transcript is None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = trial.nonsense

@@ -149,6 +149,7 @@ class Orchestrator:
             trial = await self._run_trial(scenario, index)
             trials.append(trial)
             await self._save(scenario, trial)
+            trial.pack()
             if self._on_trial is not None:
                 self._on_trial(trial)
 
@@ -173,6 +174,7 @@ class Orchestrator:
                 trial.warnings.append(f"not looked at again after grading: {describe(error)}")
                 continue
             await self._save(scenario, trial)
+            trial.pack()
 
     async def _save(self, scenario: ScenarioConfig, trial: TrialResult) -> None:
         record = trial_record(scenario.name, trial, grader_required=self._task.grader_required)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import zlib
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from .assertions import AssertionResult
 from .conversation import ConversationLog
@@ -68,7 +71,7 @@ class TrialResult:
     failure: TrialFailure | None = None
     grader_failure: TrialFailure | None = None
     """Why there is no verdict although a judge was asked."""
-    transcript: Transcript | None = None
+    transcript: Transcript | None = field(default_factory=lambda: None)
     faults: list[RuleReport] = field(default_factory=list)
     random_seed: int = 0
     duration_s: float | None = None
@@ -81,6 +84,25 @@ class TrialResult:
     """What told the graded trace from any other, where the ingest can say."""
     changed_after_grading: bool = False
     """Whether spans came later; the assertions are those of the later trace."""
+
+    def pack(self) -> None:
+        """Hold the transcript compressed from here on; each access then gives a fresh copy.
+
+        What a thousand trials saw would otherwise fill the memory until the last of them is rolled up.
+        """
+        transcript = self.__dict__.pop("transcript", None)
+        if transcript is not None:
+            rows = json.dumps(asdict(transcript), separators=(",", ":"), default=str)
+            self._packed: bytes = zlib.compress(rows.encode("utf-8", "surrogatepass"), 1)
+        elif "_packed" not in self.__dict__:
+            self.transcript = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Read a transcript that was packed; asked for what is not there otherwise."""
+        packed = self.__dict__.get("_packed")
+        if name != "transcript" or packed is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return Transcript(**json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass")))
 
     @property
     def counted(self) -> bool:

@@ -34,6 +34,7 @@ from sonar_eval import (
 )
 from sonar_eval.appside import CountedAdapter
 from sonar_eval.ingest.server import EmbeddedIngest
+from sonar_eval.transcript.inprocess import InProcessTransport
 
 TURNS = 6
 
@@ -89,9 +90,14 @@ class NoIngest:
         )
 
 
+def client_of(ingest: EmbeddedIngest) -> IngestClient:
+    transport = InProcessTransport(ingest.app, ingest.loop)
+    return IngestClient(ingest.base_url, "bench", api_key=ingest.api_key, transport=transport)
+
+
 def measure(name: str, *, k: int, concurrency: int, bot_s: float = 0, user_s: float = 0, ingest=None) -> None:
     task = TaskConfig("http://x", "bench", LLMConfig("u"), LLMConfig("j"), concurrency=concurrency)
-    client = IngestClient(ingest.base_url, "bench", api_key=ingest.api_key) if ingest else NoIngest()
+    client = client_of(ingest) if ingest else NoIngest()
     bot = CountedAdapter(Bot(bot_s, traced=True)) if ingest else Bot(bot_s, traced=False)
     scenario = ScenarioConfig("bench", "", [Assertion("a", Severity.SAFETY_CRITICAL, no_tool_errors())], k=k)
     with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 import tempfile
@@ -78,6 +79,8 @@ class EmbeddedIngest:
         self._server: Any = None
         self._thread: threading.Thread | None = None
         self._store: SpanStore | None = None
+        self._app: IngestApp | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.port = 0
 
     def __repr__(self) -> str:
@@ -88,6 +91,20 @@ class EmbeddedIngest:
         """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop it is served on; raises `HarnessError` while it is not."""
+        if self._loop is None:
+            raise HarnessError("the embedded ingest is not running")
+        return self._loop
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request of this process without a socket; to be awaited on `loop`."""
+        assert self._app is not None
+        # The asker's tracing comes along with its context.
+        with untraced():
+            await self._app(scope, receive, send)
+
     def start(self) -> Self:
         """Start serving; returns when requests are answered."""
         path = self._path
@@ -95,10 +112,10 @@ class EmbeddedIngest:
             self._folder = tempfile.TemporaryDirectory(prefix="sonar-ingest-")
             path = Path(self._folder.name) / "ingest.db"
         self._store = SpanStore(f"sqlite:///{path}")
-        app = create_app(self._store, KeyRing({self.api_key: self.tenant}), hosts=LOOPBACK)
+        self._app = create_app(self._store, KeyRing({self.api_key: self.tenant}), hosts=LOOPBACK)
         listener = listen("127.0.0.1", 0)
         self.port = listener.getsockname()[1]
-        self._server = make_server(app)
+        self._server = make_server(self._app)
         self._thread = threading.Thread(target=self._serve, args=([listener],), name="sonar-ingest", daemon=True)
         self._thread.start()
         try:
@@ -110,7 +127,11 @@ class EmbeddedIngest:
 
     def _serve(self, listeners: Sequence[socket.socket]) -> None:
         with untraced():
-            self._server.run(listeners)
+            asyncio.run(self._run(listeners))
+
+    async def _run(self, listeners: Sequence[socket.socket]) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._server.serve(list(listeners))
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S

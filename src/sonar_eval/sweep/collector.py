@@ -16,6 +16,7 @@ from .schema import SweepConf
 
 if TYPE_CHECKING:
     from ..ingest.server import EmbeddedIngest
+    from ..transcript.inprocess import InProcessTransport
 
 _OTEL_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _running: EmbeddedIngest | None = None
@@ -27,6 +28,7 @@ class Collector:
 
     base_url: str
     api_key: str | None
+    embedded: EmbeddedIngest | None = None
 
     def client(self, conf: SweepConf) -> IngestClient:
         """Make the client that pulls a cell's transcripts."""
@@ -37,7 +39,15 @@ class Collector:
             api_key_header=conf.ingest.api_key_header,
             quiet_s=conf.ingest.quiet_s,
             settle_timeout_s=conf.ingest.settle_timeout_s,
+            transport=self._transport(),
         )
+
+    def _transport(self) -> InProcessTransport | None:
+        if self.embedded is None:
+            return None
+        from ..transcript.inprocess import InProcessTransport
+
+        return InProcessTransport(self.embedded.app, self.embedded.loop)
 
     def environment(self, conf: SweepConf) -> dict[str, str]:
         """Return the variables by which a bot's `sonar_tracing.init()` finds its way here."""
@@ -63,7 +73,7 @@ def open_collector(conf: SweepConf) -> Collector:
     """
     if conf.ingest.type == "embedded":
         running = _embedded(conf.task.tenant)
-        return Collector(running.base_url, running.api_key)
+        return Collector(running.base_url, running.api_key, running)
     if not conf.ingest.base_url:
         raise ConfigError("ingest.type=external needs ingest.base_url, e.g. http://127.0.0.1:4319")
     return Collector(conf.ingest.base_url, read_key(conf.ingest.api_key_env, "ingest.api_key_env"))
