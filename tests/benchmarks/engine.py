@@ -1,17 +1,26 @@
-"""What a trial costs: CPU, wall time against the ideal, memory. One JSON line per case.
+"""What a trial costs: CPU, wall time against the ideal, memory, losses. One JSON line per case.
 
 W1: 6 turns, bot and user answer at once, one tool call a turn. W2: the same with 200 ms per bot turn and 100 ms per
-user turn, so that the ideal is k / C x 1.8 s. Run it on an idle machine: python tests/benchmarks/engine.py
+user turn, so that the ideal is k / C x 1.8 s. Run it on an idle machine:
+python tests/benchmarks/engine.py [--peer PYTHON] [GROUP ...]; PYTHON has the package to compare with. A group runs in a
+process of its own, because a process is traced to one place only.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
 import json
 import resource
+import signal
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from pathlib import Path
 
 import sonar_tracing
 from opentelemetry import trace
@@ -33,7 +42,7 @@ from sonar_eval import (
     no_tool_errors,
 )
 from sonar_eval.appside import CountedAdapter
-from sonar_eval.ingest.server import EmbeddedIngest
+from sonar_eval.ingest.server import EmbeddedIngest, listen
 from sonar_eval.transcript.inprocess import InProcessTransport
 
 TURNS = 6
@@ -44,17 +53,18 @@ class Bot(BaseBotAdapter):
 
     name = "bench"
 
-    def __init__(self, pause_s: float, *, traced: bool) -> None:
+    def __init__(self, pause_s: float, *, traced: bool, hung: int | None = None) -> None:
         self.pause_s = pause_s
+        self.hung = hung
         self.traced = traced
         self.tracer = trace.get_tracer("bench")
 
     async def setup_trial(self, ctx) -> Session:
-        return Session(ctx.conversation_id)
+        return Session(ctx.conversation_id, handle=ctx.index)
 
     async def send(self, session, user_msg, media=None) -> Delivered:
-        if self.pause_s:
-            await asyncio.sleep(self.pause_s)
+        if self.pause_s or session.handle == self.hung:
+            await asyncio.sleep(3600 if session.handle == self.hung else self.pause_s)
         if self.traced:
             with (
                 sonar_tracing.identity(conversation_id=session.conversation_id, tenant_id="bench"),
@@ -90,56 +100,207 @@ class NoIngest:
         )
 
 
-def client_of(ingest: EmbeddedIngest) -> IngestClient:
+class TimedIngest(IngestClient):
+    """Keep how long each pull took: what was flushed before it is there already."""
+
+    def __init__(self, *place, **settings) -> None:
+        super().__init__(*place, **settings)
+        self.took_ms: list[float] = []
+
+    async def pull(self, conversation_id: str, **settings) -> Transcript:
+        began = time.perf_counter()
+        transcript = await super().pull(conversation_id, **settings)
+        self.took_ms.append((time.perf_counter() - began) * 1000)
+        return transcript
+
+
+def client_of(ingest: EmbeddedIngest) -> TimedIngest:
+    """Ask without a socket, as the sweep does."""
     transport = InProcessTransport(ingest.app, ingest.loop)
-    return IngestClient(ingest.base_url, "bench", api_key=ingest.api_key, transport=transport)
+    return TimedIngest(ingest.base_url, "bench", api_key=ingest.api_key, transport=transport)
 
 
-def measure(name: str, *, k: int, concurrency: int, bot_s: float = 0, user_s: float = 0, ingest=None) -> None:
-    task = TaskConfig("http://x", "bench", LLMConfig("u"), LLMConfig("j"), concurrency=concurrency)
-    client = client_of(ingest) if ingest else NoIngest()
-    bot = CountedAdapter(Bot(bot_s, traced=True)) if ingest else Bot(bot_s, traced=False)
-    scenario = ScenarioConfig("bench", "", [Assertion("a", Severity.SAFETY_CRITICAL, no_tool_errors())], k=k)
-    with tempfile.TemporaryDirectory() as folder:
-        orchestrator = Orchestrator(task, bot, User(user_s), store=JSONFileStore(folder), ingest_client=client)
-        wall, cpu = time.perf_counter(), time.process_time()
-        report = asyncio.run(orchestrator.run_scenario(scenario))
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    ideal = k / concurrency * TURNS * (bot_s + user_s)
-    row = {
-        "case": name,
-        "k": k,
-        "concurrency": concurrency,
-        "wall_s": round(wall, 3),
-        "against_ideal": round(wall / ideal, 3) if ideal else None,
-        "cpu_ms_per_trial": round(cpu * 1000 / k, 2),
-        "judged": report.judged,
-        "passed": report.passed,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
+def resident_mb() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 2**20
+
+
+def tell(**row: object) -> None:
     sys.stdout.write(json.dumps(row) + "\n")
     sys.stdout.flush()
 
 
-def main() -> None:
-    measure("R4 engine alone", k=300, concurrency=16)
-    with EmbeddedIngest("bench") as ingest:
-        sonar_tracing.init(
-            service_name="bench",
-            framework=[],
-            endpoint=ingest.base_url,
-            api_key=ingest.api_key,
-            tenant_id="bench",
-            redaction_mode="allow",
-            schedule_delay_millis=200,
-            max_queue_size=16_384,
+def measure(
+    name: str, *, k: int, at_once: int, bot_s: float = 0, user_s: float = 0, client=None, hung: int | None = None
+) -> dict:
+    """Run k trials and tell what they took; without a client nothing is traced."""
+    task = TaskConfig("http://x", "bench", LLMConfig("u"), LLMConfig("j"), concurrency=at_once, turn_timeout_s=20)
+    bot = Bot(bot_s, traced=client is not None, hung=hung)
+    scenario = ScenarioConfig("bench", "", [Assertion("a", Severity.SAFETY_CRITICAL, no_tool_errors())], k=k)
+    done: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        orchestrator = Orchestrator(
+            task,
+            CountedAdapter(bot) if client else bot,
+            User(user_s),
+            store=JSONFileStore(folder),
+            ingest_client=client or NoIngest(),
+            on_trial=lambda trial: done.append(time.perf_counter()),
         )
-        measure("warm-up", k=16, concurrency=16, ingest=ingest)
-        measure("R3 W1", k=200, concurrency=16, ingest=ingest)
-        measure("R1 W2", k=4, concurrency=1, bot_s=0.2, user_s=0.1, ingest=ingest)
-        measure("R1 W2", k=64, concurrency=16, bot_s=0.2, user_s=0.1, ingest=ingest)
-        measure("R1 W2", k=64, concurrency=64, bot_s=0.2, user_s=0.1, ingest=ingest)
-        measure("R7 W1", k=1000, concurrency=64, ingest=ingest)
+        wall, cpu = time.perf_counter(), time.process_time()
+        report = asyncio.run(orchestrator.run_scenario(scenario))
+        began, wall, cpu = wall, time.perf_counter() - wall, time.process_time() - cpu
+    ideal = k / at_once * TURNS * (bot_s + user_s)
+    seen = [trial.transcript for trial in report.trials if client and trial.transcript]
+    levels = [(transcript.completeness or {}).get("level") for transcript in seen]
+    spans = sum(len(transcript.spans) for transcript in seen)
+    row = {
+        "case": name,
+        "k": k,
+        "at_once": at_once,
+        "wall_s": round(wall, 3),
+        "others_s": round(sorted(done)[-2] - began, 3) if hung is not None else None,
+        "against_ideal": round(wall / ideal, 3) if ideal else None,
+        "cpu_ms_per_trial": round(cpu * 1000 / k, 2),
+        "trials_per_s": round(k / wall, 1),
+        "judged": report.judged,
+        "not_counted_whole": sum(level != 3 for level in levels) if client else None,
+        "spans_lost": len(seen) * TURNS * 2 - spans if client else None,
+        "resident_mb": resident_mb(),
+    }
+    if client:
+        noticed = sorted(client.took_ms)
+        client.took_ms = []
+        row["noticed_ms_p50"] = round(statistics.median(noticed), 1)
+        row["noticed_ms_p99"] = round(noticed[int(len(noticed) * 0.99)], 1)
+    tell(**{key: value for key, value in row.items() if value is not None})
+    return row
+
+
+def trace_to(url: str, key: str | None) -> None:
+    sonar_tracing.init(
+        service_name="bench",
+        framework=[],
+        endpoint=url,
+        api_key=key,
+        tenant_id="bench",
+        redaction_mode="allow",
+        schedule_delay_millis=200,
+        max_queue_size=16_384,
+    )
+
+
+def alone() -> None:
+    """R4: nothing but the engine."""
+    measure("R4 engine alone", k=300, at_once=16)
+
+
+@contextlib.contextmanager
+def embedded():
+    with EmbeddedIngest("bench") as ingest:
+        trace_to(ingest.base_url, ingest.api_key)
+        client = client_of(ingest)
+        measure("warm-up", k=64, at_once=64, client=client)
+        yield client
+
+
+def w1() -> None:
+    """R3, R6, R7, R8: at full speed, ingest in this process."""
+    with embedded() as client:
+        measure("R3 W1", k=200, at_once=16, client=client)
+        before = resident_mb()
+        measure("R7 W1", k=100, at_once=64, client=client)
+        measure("R7, R8 W1", k=1000, at_once=64, client=client)
+        tell(case="R7 memory", grown_kb_per_trial=round((resident_mb() - before) * 1024 / 1000, 1))
+
+
+def w2() -> None:
+    """R1: against the ideal, ingest in this process; R9: beside a bot that hangs."""
+    with embedded() as client:
+        for k, at_once in ((4, 1), (64, 16), (64, 64)):
+            measure("R1 W2", k=k, at_once=at_once, bot_s=0.2, user_s=0.1, client=client)
+        plain = measure("R9 W2, nobody hangs", k=60, at_once=15, bot_s=0.2, user_s=0.1, client=client)
+        hung = measure("R9 W2, one bot hangs", k=61, at_once=16, bot_s=0.2, user_s=0.1, client=client, hung=3)
+        tell(case="R9", others_against_nobody_hanging=round(hung["others_s"] / plain["wall_s"], 3))
+
+
+@contextlib.contextmanager
+def ingest_process():
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "sonar_eval.ingest", "--port", str(port), "--db", f"sqlite:///{folder}/x.db"]
+        server = subprocess.Popen([*command, "--tenant", "bench"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(url + "/readyz")
+            yield url
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait()
+
+
+def free_port() -> int:
+    with listen("127.0.0.1", 0) as listener:
+        return listener.getsockname()[1]
+
+
+def wait_for(url: str) -> None:
+    for _ in range(200):
+        with contextlib.suppress(OSError), urllib.request.urlopen(url):
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"nothing answers at {url}")
+
+
+def apart() -> None:
+    """R2, R3: the ingest in a process of its own; CPU is that of the harness alone."""
+    with ingest_process() as url:
+        trace_to(url, None)
+        client = TimedIngest(url, "bench")
+        measure("warm-up", k=64, at_once=64, client=client)
+        measure("R3 W1, ingest apart", k=200, at_once=16, client=client)
+        for k, at_once in ((4, 1), (64, 16), (64, 64)):
+            measure("R2 W2, ingest apart", k=k, at_once=at_once, bot_s=0.2, user_s=0.1, client=client)
+
+
+def stop() -> None:
+    """R9: from Ctrl-C to exit, with what had finished on disk."""
+    script = Path(__file__).with_name("interrupted.py")
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.Popen([sys.executable, str(script), folder], stderr=subprocess.DEVNULL)
+        time.sleep(4)
+        run.send_signal(signal.SIGINT)
+        run.send_signal(signal.SIGINT)
+        began = time.perf_counter()
+        run.wait()
+        kept = len((Path(folder) / "trials.jsonl").read_text().splitlines())
+        tell(case="R9 Ctrl-C", exit_s=round(time.perf_counter() - began, 2), finished_on_disk=kept)
+
+
+def peer(python: str) -> None:
+    """R3: the same workload by what both packages share, each under its own interpreter, in turns."""
+    script = str(Path(__file__).with_name("peer.py"))
+    with ingest_process() as url:
+        for load in (("64", "16", "0", "0"), ("64", "16", "0.2", "0.1"), ("64", "64", "0.2", "0.1")):
+            done = subprocess.run([python, script, url, "-", *load], capture_output=True, text=True, check=True)
+            tell(case="peer, trials gathered by hand", **json.loads(done.stdout.splitlines()[-1]))
+
+
+GROUPS = {"alone": alone, "w1": w1, "w2": w2, "apart": apart, "stop": stop}
+
+
+def main() -> None:
+    """Run groups of cases, each in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", metavar="PYTHON")
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []])
+    chosen = parser.parse_args()
+    if len(chosen.groups) == 1 and chosen.peer is None:
+        GROUPS[chosen.groups[0]]()
+        return
+    for group in chosen.groups or GROUPS:
+        subprocess.run([sys.executable, __file__, group], check=True)
+        if group == "w1" and chosen.peer:
+            peer(chosen.peer)
 
 
 if __name__ == "__main__":
