@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from .adapter import Variant
@@ -11,6 +11,7 @@ from .assertions import Assertion
 from .errors import ConfigError
 from .interceptor import FaultSpec, Fidelity, serialize_faults
 from .llm import LLMConfig
+from .rubric import Rubric, criteria_of
 
 __all__ = ["FaultSpec", "Fidelity", "LLMConfig", "Persona", "ScenarioConfig", "TaskConfig"]
 
@@ -38,7 +39,8 @@ class ScenarioConfig:
     seed: dict[str, Any] = field(default_factory=dict)
     """The state each trial starts from; every trial gets a copy of its own."""
     params: dict[str, Any] = field(default_factory=dict)
-    grader_rubric: str | None = None
+    grader_rubric: Rubric | None = None
+    """A text, or a list of named criteria that are judged one by one."""
     user_llm: LLMConfig | None = None
     grader_llm: LLMConfig | None = None
     termination_signal: str = "[[END]]"
@@ -48,6 +50,8 @@ class ScenarioConfig:
     """How far a trace must be known to be whole to be judged: 1 quiet, 2 structural, 3 counted."""
     strict_faults: bool = False
     """Whether a fault that never took place fails the scenario."""
+    opening_messages: list[str] | None = None
+    """What the user says first, word for word; then the model goes on. Not beside `scripted_messages`."""
 
 
 @dataclass
@@ -76,6 +80,12 @@ class TaskConfig:
     grader_required: bool = False
     """Whether the judge's score gates: every trial graded, the mean at the threshold."""
     grader_threshold: float = 0.7
+    user_timeout_s: float | None = 600.0
+    """How long the model that plays the user may take for one message; over it is the simulator's failure."""
+    trial_timeout_s: float | None = None
+    """How long a trial may take; over it is the failure of whoever is at work then: the bot, while it answers."""
+    job_timeout_s: float | None = None
+    """How long the trials of a scenario may take together; what is not over then is errored, never the bot's."""
 
     def resolve(self, scenario: ScenarioConfig) -> ScenarioConfig:
         """Fill in what the scenario leaves to the task.
@@ -91,6 +101,7 @@ class TaskConfig:
         for name, value in (("k", resolved.k), ("max_turns", resolved.max_turns)):
             _require_count(f"scenario {scenario.name!r}: {name}", value)
         self._require_sound()
+        _require_words(resolved)
         if resolved.min_level not in (0, 1, 2, 3):
             raise ConfigError(f"scenario {resolved.name!r}: min_level must be 0 to 3, got {resolved.min_level!r}")
         if not resolved.termination_signal.strip():
@@ -106,7 +117,7 @@ class TaskConfig:
         _require_count("task: retries", self.retries, least=0)
         if not 0 <= self.grader_threshold <= 1:
             raise ConfigError(f"task: grader_threshold must lie between 0 and 1, got {self.grader_threshold!r}")
-        for name in ("setup_timeout_s", "turn_timeout_s", "teardown_timeout_s"):
+        for name in (entry.name for entry in fields(self) if entry.name.endswith("_timeout_s")):
             limit = getattr(self, name)
             if limit is not None and not limit > 0:
                 raise ConfigError(f"task: {name} must be more than 0 seconds, got {limit!r}")
@@ -115,6 +126,19 @@ class TaskConfig:
 def _require_count(what: str, value: Any, *, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{what} must be a whole number of {least} or more, got {value!r}")
+
+
+def _require_words(scenario: ScenarioConfig) -> None:
+    """Find fault with what is said and measured by."""
+    try:
+        criteria_of(scenario.grader_rubric)
+    except ConfigError as error:
+        raise ConfigError(f"scenario {scenario.name!r}: {error}") from error
+    if scenario.opening_messages is not None and scenario.scripted_messages is not None:
+        raise ConfigError(
+            f"scenario {scenario.name!r}: give either opening_messages (then a model goes on) "
+            "or scripted_messages (then it ends)"
+        )
 
 
 def _require_distinct(scenario: ScenarioConfig) -> None:

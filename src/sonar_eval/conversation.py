@@ -60,6 +60,20 @@ class Turn:
     """Seconds between handing the message over and having the answer."""
 
 
+@dataclass(frozen=True)
+class RoleBreak:
+    """A message in which the simulated user spoke as if it were the chatbot."""
+
+    turn: int
+    """1-based."""
+    reason: str
+    text: str
+
+    def __str__(self) -> str:
+        shown = self.text if len(self.text) <= 200 else f"{self.text[:200]}…"
+        return f"turn {self.turn}: the simulated user fell out of its role ({self.reason}): {shown!r}"
+
+
 class EndReason(StrEnum):
     """Why a conversation ended."""
 
@@ -86,6 +100,8 @@ class ConversationLog:
     """What the adapter's `snapshot` gave before teardown; None without one."""
     spent: dict[str, Spend] = field(default_factory=dict)
     """What the models of the trial used up, by role."""
+    role_breaks: list[RoleBreak] = field(default_factory=list)
+    """Where the simulated user spoke as the chatbot; says nothing about the bot."""
 
     @property
     def turns_taken(self) -> int:
@@ -96,6 +112,19 @@ class ConversationLog:
     def cut_off(self) -> bool:
         """Tell whether the turn limit ended it."""
         return self.ended_by is EndReason.TURN_LIMIT
+
+    def unfilled(self) -> list[str]:
+        """Say which required fields of a form were handed in empty."""
+        shown: dict[str, Form] = {}
+        notes = []
+        for number, turn in enumerate(self.turns, 1):
+            form = shown.get(turn.submission.form) if turn.submission else None
+            if form is not None and turn.submission is not None:
+                values = turn.submission.values
+                missing = [field.name for field in form.fields if field.required and values.get(field.name) in (None, "")]
+                notes += [f"turn {number}: form {form.name} was handed in without {', '.join(missing)}"] if missing else []
+            shown |= {form.name: form for form in turn.forms}
+        return notes
 
     def bot_said(self) -> str:
         """Join everything the bot delivered, in order."""

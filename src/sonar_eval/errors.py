@@ -144,6 +144,17 @@ def describe(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
+def border_error(owner: Owner, message: str, *, step: str) -> BoundaryError:
+    """Make the error of this owner's border."""
+    return _BORDERS[owner](message, step=step)
+
+
+def crossed(error: BaseException | None) -> tuple[Owner, str] | None:
+    """Return owner and step of the innermost border that a cancellation crossed: who was at work when it came."""
+    found: tuple[Owner, str] | None = getattr(error, "crossed_border", None)
+    return found
+
+
 def _asked_to_stop() -> bool:
     try:
         task = asyncio.current_task()
@@ -156,8 +167,8 @@ def _asked_to_stop() -> bool:
 def boundary(owner: Owner, step: str) -> Iterator[None]:
     """Turn whatever escapes the block into the error of this border, unless it is named already.
 
-    Cancellation and interrupts pass untouched; a cancellation that nobody asked this task for is a failure
-    like any other.
+    Cancellation and interrupts pass, a cancellation marked with the border for `crossed`; one that nobody asked
+    this task for is a failure like any other.
     """
     try:
         yield
@@ -165,6 +176,7 @@ def boundary(owner: Owner, step: str) -> Iterator[None]:
         raise
     except asyncio.CancelledError as error:
         if _asked_to_stop():
+            error.__dict__.setdefault("crossed_border", (owner, step))
             raise
         raise _BORDERS[owner]("CancelledError: it cancelled itself", step=step) from error
     except Exception as error:

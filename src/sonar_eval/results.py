@@ -13,6 +13,7 @@ from .conversation import ConversationLog
 from .errors import BoundaryError, Owner, describe
 from .interceptor import RuleReport
 from .transcript import Transcript
+from .verdict import CriterionResult
 
 
 class Outcome(StrEnum):
@@ -35,6 +36,16 @@ class GraderResult:
     passed: bool
     error: str | None = None
     """Why there is no score; `reasoning` then holds the judge's own text."""
+    criteria: tuple[CriterionResult, ...] = ()
+    """The verdict on each criterion of the rubric; empty for a rubric that is a text."""
+    repeats: int = 1
+    """How often the judge was asked."""
+    scores: tuple[float, ...] = ()
+    """The score of each answer that had one, before calibration."""
+    agreement: float | None = None
+    """How far the answers agree, from 0 to 1; None for a single one."""
+    shortened: bool = False
+    """Whether the judge saw less than the whole conversation, because of its length."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Sees only what the bot delivered, never its tools or spans.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from dataclasses import replace
@@ -13,9 +12,11 @@ from typing import Any
 
 from .adapter import BotAdapter, Session
 from .config import ScenarioConfig
-from .conversation import ConversationLog, Delivered, EndReason, Form, FormSubmission, Turn
+from .conversation import ConversationLog, Delivered, EndReason, Form, FormSubmission, RoleBreak, Turn
 from .errors import LLMSilenceError, Owner, boundary
+from .limits import within
 from .llm import LLMClient, LLMConfig, Message
+from .utterance import EndSignal, Utterance, role_break, spoken
 
 __all__ = ["ConversationLog", "Turn", "UserSimulator"]
 
@@ -33,15 +34,18 @@ class UserSimulator:
         scenario: ScenarioConfig,
         *,
         turn_timeout_s: float | None = None,
+        user_timeout_s: float | None = None,
     ) -> None:
         self._client = client
         self._config = config
         self._scenario = scenario
         self._turn_timeout_s = turn_timeout_s
+        self._user_timeout_s = user_timeout_s
         self._system = _system_prompt(scenario)
-        self._signal = scenario.termination_signal
+        self._signal = EndSignal(scenario.termination_signal)
         script = scenario.scripted_messages
-        self._script = None if script is None else [message for message in script if message.strip()]
+        self._scripted = script is not None
+        self._words = [message for message in script or scenario.opening_messages or () if message.strip()]
 
     async def run(self, adapter: BotAdapter, session: Session, log: ConversationLog | None = None) -> ConversationLog:
         """Hold the conversation and return it; a `log` given is filled as it goes, so that it outlives a failure.
@@ -53,58 +57,58 @@ class UserSimulator:
         history = [Message("user", _OPENING)]
         forms: tuple[Form, ...] = ()
         while log.turns_taken < self._scenario.max_turns:
-            written = await self._write(history, log)
-            if written is None:
+            said = await self._say(history, log)
+            if said is None:
                 return log
-            text, ends = self._cut_signal(written)
-            if text:
+            if said.text:
                 with boundary(Owner.BOT, f"turn {log.turns_taken + 1}"):
-                    delivered = await self._send(adapter, session, text, forms, log)
+                    delivered = await self._send(adapter, session, said.text, forms, log)
                     shown = _shown(delivered)
                 forms = delivered.forms or forms
-                history += [Message("assistant", written), Message("user", shown)]
-            if ends:
+                history += [Message("assistant", said.text), Message("user", shown)]
+            if said.ends:
                 log.terminated, log.ended_by = True, EndReason.USER
                 return log
-        if self._script is not None and log.turns_taken == len(self._script):
+        if self._scripted and log.turns_taken == len(self._words):
             log.terminated, log.ended_by = True, EndReason.SCRIPT
         else:
             log.ended_by = EndReason.TURN_LIMIT
         return log
 
-    async def _write(self, history: list[Message], log: ConversationLog) -> str | None:
-        """Return the user's next message; None when there is none, with the reason in the log."""
-        if self._script is not None:
-            if log.turns_taken < len(self._script):
-                return self._script[log.turns_taken]
+    async def _say(self, history: list[Message], log: ConversationLog) -> Utterance | None:
+        """Return what the user says next; None when there is nothing, with the reason in the log."""
+        if log.turns_taken < len(self._words):
+            return self._signal.cut(self._words[log.turns_taken])
+        if self._scripted:
             log.terminated, log.ended_by = True, EndReason.SCRIPT
             return None
-        written = await self._next_message(history)
-        if not written.strip():
-            written = await self._next_message(self._reminded(history))
-        if not written.strip():
-            log.ended_by = EndReason.SILENT_USER
-            return None
-        return written
+        for messages in (history, self._reminded(history)):
+            said = self._signal.cut(spoken(await self._next_message(messages)))
+            if said.text or said.ends:
+                self._watch(said, log)
+                return said
+        log.ended_by = EndReason.SILENT_USER
+        return None
+
+    def _watch(self, said: Utterance, log: ConversationLog) -> None:
+        reason = role_break(said.text, log.turns[-1].delivered if log.turns else ())
+        if reason is not None:
+            log.role_breaks.append(RoleBreak(log.turns_taken + 1, reason, said.text))
 
     async def _next_message(self, history: list[Message]) -> str:
         with boundary(Owner.SIMULATOR, "user model"):
             try:
-                return await self._client.complete(self._config, self._system, list(history)) or ""
+                async with within(self._user_timeout_s, "the model that plays the user said nothing within"):
+                    return await self._client.complete(self._config, self._system, list(history)) or ""
             except LLMSilenceError:
                 return ""
 
     def _reminded(self, history: list[Message]) -> list[Message]:
         reminder = (
             "\n(Your last message was empty. Write what you, the user, say next, "
-            f"or {self._signal} alone if you are done.)"
+            f"or {self._scenario.termination_signal} alone if you are done.)"
         )
         return [*history[:-1], replace(history[-1], content=history[-1].content + reminder)]
-
-    def _cut_signal(self, written: str) -> tuple[str, bool]:
-        """Take the end signal out; last words before it are still said."""
-        text, found, _ = written.partition(self._signal)
-        return text.strip(), bool(found)
 
     async def _send(
         self,
@@ -119,14 +123,9 @@ class UserSimulator:
         turn = Turn(text, (), submission)
         log.turns.append(turn)
         started = time.perf_counter()
-        limit = asyncio.timeout(self._turn_timeout_s or None)
         try:
-            async with limit:
+            async with within(self._turn_timeout_s, "no answer within"):
                 delivered = await adapter.send(session, text, **extra)
-        except TimeoutError as error:
-            if limit.expired():
-                raise TimeoutError(f"no answer within {self._turn_timeout_s:g} s") from error
-            raise
         finally:
             turn.latency_s = time.perf_counter() - started
         _require_texts(delivered.messages)

@@ -18,6 +18,7 @@ from .conversation import ConversationLog, EndReason
 from .errors import BoundaryError, IngestError, Owner, SimulatorError, boundary
 from .grader import Grader
 from .interceptor import FaultLedger, Fidelity, ProxyInterceptor, RuleReport, rule_reports
+from .limits import Deadline, until, within
 from .llm import LLMClient, LLMConfig
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .simulator import UserSimulator
@@ -55,22 +56,33 @@ class _Story:
     failure: BoundaryError | None = None
     began: float = field(default_factory=time.monotonic)
     warnings: list[str] = field(default_factory=list)
+    deadlines: tuple[Deadline | None, ...] = ()
 
 
 async def run_trial(
-    parts: Parts, scenario: ScenarioConfig, *, index: int, random_seed: int, conversation_id: str
+    parts: Parts,
+    scenario: ScenarioConfig,
+    *,
+    index: int,
+    random_seed: int,
+    conversation_id: str,
+    deadline: Deadline | None = None,
 ) -> TrialResult:
     """Hold one conversation and judge it; never raises for what fails on the way.
 
-    `scenario` must be resolved. Cancellation passes through, after teardown.
+    `scenario` must be resolved. Cancellation passes through, after teardown. Where the trial's own time limit or
+    the `deadline` passes, the trial ends with the error of whoever is to blame for it, torn down as ever.
     """
     started_at, started = datetime.now(UTC).isoformat(), time.perf_counter()
     story = _Story(_context(parts, scenario, index, random_seed, conversation_id), ConversationLog(conversation_id))
+    story.deadlines = (Deadline.after(parts.task.trial_timeout_s, "trial's"), deadline)
     try:
         await _converse(parts, scenario, story)
-        story.transcript = await _pull(parts, scenario, story)
+        async with until(*story.deadlines):
+            story.transcript = await _pull(parts, scenario, story)
     except BoundaryError as error:
         story.failure = error
+    story.warnings += [*map(str, story.log.role_breaks), *story.log.unfilled()]
     if story.transcript is None and story.log.turns:
         story.transcript = await _salvage(parts, conversation_id)
     result = await _judge(parts, scenario, story)
@@ -99,28 +111,29 @@ def _context(
 async def _converse(parts: Parts, scenario: ScenarioConfig, story: _Story) -> None:
     session = Session(story.context.conversation_id)
     try:
-        with boundary(Owner.HARNESS, "setup"):
-            session = await _set_up(parts, story.context)
-        await _simulate(parts, scenario, story, session)
+        async with until(*story.deadlines):
+            with boundary(Owner.HARNESS, "setup"):
+                session = await _set_up(parts, story.context)
+            await _simulate(parts, scenario, story, session)
     finally:
         await _tear_down(parts, story, session)
 
 
 async def _set_up(parts: Parts, context: TrialContext) -> Session:
-    limit_s = parts.task.setup_timeout_s
-    try:
-        async with asyncio.timeout(limit_s) as limit:
-            return await parts.adapter.setup_trial(context)
-    except TimeoutError as error:
-        if limit.expired():
-            raise TimeoutError(f"setup did not end within {limit_s:g} s") from error
-        raise
+    async with within(parts.task.setup_timeout_s, "setup did not end within"):
+        return await parts.adapter.setup_trial(context)
 
 
 async def _simulate(parts: Parts, scenario: ScenarioConfig, story: _Story, session: Session) -> None:
     assert scenario.user_llm is not None, "the scenario was not resolved"
     config = _seeded(scenario.user_llm, story.context.random_seed)
-    simulator = UserSimulator(parts.llm, config, scenario, turn_timeout_s=parts.task.turn_timeout_s)
+    simulator = UserSimulator(
+        parts.llm,
+        config,
+        scenario,
+        turn_timeout_s=parts.task.turn_timeout_s,
+        user_timeout_s=parts.task.user_timeout_s,
+    )
     with boundary(Owner.SIMULATOR, "conversation"):
         await simulator.run(parts.adapter, session, story.log)
     if story.log.ended_by is EndReason.SILENT_USER:
@@ -192,7 +205,7 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
     # A check may be slow; other trials share this loop.
     engine = AssertionEngine(scenario.assertions)
     result.assertions = await asyncio.to_thread(engine.evaluate, story.transcript, story.log)
-    await _grade(parts, scenario, story.transcript, result)
+    await _grade(parts, scenario, story, result)
     return result
 
 
@@ -211,21 +224,31 @@ def _not_held(scenario: ScenarioConfig, failure: TrialFailure) -> list[Assertion
     ]
 
 
-async def _grade(parts: Parts, scenario: ScenarioConfig, transcript: Transcript, result: TrialResult) -> None:
+async def _grade(parts: Parts, scenario: ScenarioConfig, story: _Story, result: TrialResult) -> None:
     if parts.grader_factory is None or not scenario.grader_rubric:
         return
+    assert story.transcript is not None
     result.judge_asked = True
     try:
-        with boundary(Owner.JUDGE, "grader"):
-            verdict: GraderResult = await parts.grader_factory(scenario).grade(transcript, result.log)
+        async with until(*story.deadlines):
+            with boundary(Owner.JUDGE, "grader"):
+                verdict: GraderResult = await parts.grader_factory(scenario).grade(story.transcript, result.log)
     except BoundaryError as error:
         result.grader_failure = TrialFailure.of(error)
         return
+    if verdict.shortened:
+        result.warnings.append("the judge saw a shortened conversation: it is longer than max_prompt_chars")
     if verdict.error is None:
         result.grader = verdict
+        result.warnings += _judge_notes(verdict)
     else:
         said = f"{verdict.error}; the judge said: {verdict.reasoning[:500]}"
         result.grader_failure = TrialFailure(Owner.JUDGE, "verdict", "unreadable", said)
+
+
+def _judge_notes(verdict: GraderResult) -> list[str]:
+    lost = verdict.repeats - len(verdict.scores) if verdict.scores else 0
+    return [f"{lost} of {verdict.repeats} answers of the judge gave no score"] if lost > 0 else []
 
 
 def _faults(story: _Story) -> list[RuleReport]:

@@ -1,0 +1,60 @@
+"""Time limits: of one step, and of a trial or job across steps, with whose time it was that ran out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from .errors import Owner, border_error, crossed
+
+
+@asynccontextmanager
+async def within(limit_s: float | None, what: str) -> AsyncIterator[None]:
+    """Raise `TimeoutError` with `what` and the limit when the block takes longer; other timeouts keep their words."""
+    limit = asyncio.timeout(limit_s or None)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeoutError(f"{what} {limit_s:g} s") from error
+        raise
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The moment by which a trial must be over, by the clock of the running loop."""
+
+    when: float
+    said: str
+    owner: Owner | None = None
+    """Who is to blame; None for whoever is at work when it passes."""
+
+    @classmethod
+    def after(cls, limit_s: float | None, what: str, owner: Owner | None = None) -> Deadline | None:
+        """Set one `limit_s` from now; None without a limit."""
+        if limit_s is None:
+            return None
+        return cls(asyncio.get_running_loop().time() + limit_s, f"the {what} time limit of {limit_s:g} s", owner)
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether it is over."""
+        return asyncio.get_running_loop().time() >= self.when
+
+
+@asynccontextmanager
+async def until(*deadlines: Deadline | None) -> AsyncIterator[None]:
+    """End the block at the first of the deadlines, with the error of whoever it is to blame for it."""
+    first = min((deadline for deadline in deadlines if deadline), key=lambda deadline: deadline.when, default=None)
+    limit = asyncio.timeout_at(first.when if first else None)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if first is None or not limit.expired():
+            raise
+        owner, step = crossed(error.__cause__) or (Owner.HARNESS, "trial")
+        raise border_error(first.owner or owner, f"{first.said} was reached", step=step) from error

@@ -1,0 +1,98 @@
+"""What a user says, taken out of what a model or a script wrote: no thinking, no end signal, no stage direction."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .verdict import without_thinking
+
+_MARKUP = r"[`*_~\"'“”„‘’«»()<>]*"
+_OPENED = rf"(?:```\w*\s*|(?:^[ \t]*>[ \t]*)?{_MARKUP})"
+_CLOSED = rf"(?:\s*```|{_MARKUP})"
+_OWN_NAME = re.compile(r"\s*[*_\[]*(?:user|human|customer)[*_\]]*\s*:[*_]*[ \t]*", re.IGNORECASE)
+_BOT_NAME = re.compile(r"^\s*[*_\[]*(?:assistant|chatbot|bot|agent|support)[*_\]]*\s*:", re.IGNORECASE | re.MULTILINE)
+_BOT_WORDS = re.compile(
+    r"\bhow (?:can|may) (?:i|we) (?:help|assist)(?: you)?\b"
+    r"|\banything else (?:i|we) can (?:help|assist)\b|\banything else (?:i|we) can do for you\b"
+    r"|\bas an ai(?: language model| assistant)?\b|\bi(?: a|')m an ai\b|\b(?:happy|glad) to (?:assist|help) you\b",
+    re.IGNORECASE,
+)
+_FEW_WORDS = 3
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """What is said, and whether the user ends the conversation with it."""
+
+    text: str
+    ends: bool = False
+
+
+class EndSignal:
+    """Finds the end signal in whatever clothes it comes.
+
+    Case does not matter, nor markup, quotes or a code fence around it, nor blanks between its signs: `[[ end ]]`
+    within `**` is `[[END]]`. Wherever it stands it ends the conversation, and all beside it is still said. A
+    signal of plain words must stand as it is, as words of their own: people say `bye` in the middle of things.
+    """
+
+    def __init__(self, signal: str) -> None:
+        plain = re.fullmatch(r"[\w\s]*", signal) is not None
+        flags = re.MULTILINE if plain else re.MULTILINE | re.IGNORECASE
+        self._pattern = re.compile(rf"{_OPENED}{_tolerant(signal)}{_CLOSED}", flags)
+
+    def cut(self, written: str) -> Utterance:
+        """Take every signal out."""
+        parts = self._pattern.split(written)
+        if len(parts) == 1:
+            return Utterance(written.strip())
+        text = " ".join(part.strip() for part in parts if part.strip(string.punctuation + string.whitespace + "…"))
+        return Utterance(text, ends=True)
+
+
+def _tolerant(signal: str) -> str:
+    """Write a pattern that allows blanks and backslashes between signs, and blanks of any kind where there are some."""
+    words = [_word(word) for word in signal.split()]
+    return rf"(?<!\w){r'\s+'.join(words)}(?!\w)" if words[0][0].isalnum() else r"\s+".join(words)
+
+
+def _word(word: str) -> str:
+    pieces = re.findall(r"\w+|\W", word)
+    return r"\s*".join(piece if piece.isalnum() else rf"\\?{re.escape(piece)}" for piece in pieces)
+
+
+def spoken(written: str) -> str:
+    """Return what a model that plays the user says: without its thinking, and without its own name before it."""
+    text = without_thinking(written)
+    while (name := _OWN_NAME.match(text)) is not None:
+        text = text[name.end() :]
+    return text
+
+
+def role_break(text: str, heard: Sequence[str]) -> str | None:
+    """Say how a user's message sounds like the chatbot's, by a few plain signs; None when it does not.
+
+    `heard` is what the chatbot delivered last. The signs: a line that begins with the chatbot's name, a service
+    phrase that no customer says, and the chatbot's last words said back. They are cheap: they miss some, and a
+    hit is a note for a person to read.
+    """
+    named = _BOT_NAME.search(text)
+    if named is not None:
+        both = text[: named.start()].strip()
+        return "it speaks for both sides" if both else "it speaks as the chatbot"
+    phrase = _BOT_WORDS.search(text)
+    if phrase is not None:
+        return f"it says {phrase.group(0)!r}"
+    return "it repeats the chatbot's last message" if _plain([text]) in _repeatable(heard) else None
+
+
+def _repeatable(heard: Sequence[str]) -> set[str]:
+    plain = {_plain([message]) for message in heard} | {_plain(heard)}
+    return {text for text in plain if len(text.split()) >= _FEW_WORDS}
+
+
+def _plain(messages: Iterable[str]) -> str:
+    return " ".join(" ".join(messages).casefold().split())
