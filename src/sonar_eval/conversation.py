@@ -121,8 +121,12 @@ class ConversationLog:
             form = shown.get(turn.submission.form) if turn.submission else None
             if form is not None and turn.submission is not None:
                 values = turn.submission.values
-                missing = [field.name for field in form.fields if field.required and values.get(field.name) in (None, "")]
-                notes += [f"turn {number}: form {form.name} was handed in without {', '.join(missing)}"] if missing else []
+                missing = [
+                    field.name for field in form.fields if field.required and values.get(field.name) in (None, "")
+                ]
+                notes += (
+                    [f"turn {number}: form {form.name} was handed in without {', '.join(missing)}"] if missing else []
+                )
             shown |= {form.name: form for form in turn.forms}
         return notes
 

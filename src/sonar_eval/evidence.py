@@ -196,7 +196,7 @@ class _Writer:
     def turn(self, number: int, turn: Turn) -> str:
         lines = [f"[{number}] user: {self._words(turn.user)}"]
         if turn.submission:
-            values = self._datum(turn.submission.values)
+            values = self._datum(str(turn.submission.values))
             lines.append(f"[{number}] user submitted form {self._name(turn.submission.form)}: {values}")
         lines += [f"[{number}] bot: {self._words(message)}" for message in turn.delivered]
         lines += [f"[{number}] bot sent the form {self._name(form.name)}" for form in turn.forms]

@@ -129,10 +129,12 @@ class Grader:
         raw = mean_score(readings)
         criteria = majority(self._criteria, readings)
         if raw is None:
-            return GraderResult(None, readings[0].reasoning, False, "the judge could tell none of the criteria", criteria)
+            return GraderResult(
+                None, readings[0].reasoning, False, "the judge could tell none of the criteria", criteria
+            )
         score = self._calibrated(raw)
         reasoning = nearest(readings, raw).reasoning or _reasons(criteria)
-        scores = scores_of(readings)
+        scores = scores_of(readings) if self._repeats > 1 else ()
         return GraderResult(
             score, reasoning, score >= self._threshold, criteria=criteria, scores=scores, agreement=agreement(readings)
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from .assertions import AssertionResult, Severity
 from .results import Outcome, TrialResult
 from .stats import pass_at_k, pass_hat_k
+from .verdict import CriterionVerdict
 
 
 @dataclass
@@ -76,6 +77,22 @@ def _curve(estimate: Callable[[int, int, int], float | None], n: int, passed: in
 
 
 @dataclass
+class CriterionMetric:
+    """One criterion of the judge's rubric over the graded trials."""
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    cannot_tell: int = 0
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Return the share of passed among those the judge could tell; None when it never could."""
+        told = self.passed + self.failed
+        return self.passed / told if told else None
+
+
+@dataclass
 class ScenarioReport:
     """What k trials of one scenario came to."""
 
@@ -125,6 +142,30 @@ class ScenarioReport:
     def not_exercised(self) -> int:
         """Count the trials in which no fault took place although some were wanted."""
         return sum(trial.not_exercised for trial in self.trials)
+
+    @property
+    def role_breaks(self) -> int:
+        """Count the trials in which the simulated user spoke as the chatbot."""
+        return sum(bool(trial.log.role_breaks) for trial in self.trials)
+
+    @property
+    def criteria(self) -> list[CriterionMetric]:
+        """List the criteria of the judge's rubric, as they fared over the graded trials."""
+        found: dict[str, CriterionMetric] = {}
+        for trial in self.counted:
+            for result in trial.grader.criteria if trial.grader else ():
+                metric = found.setdefault(result.name, CriterionMetric(result.name))
+                metric.passed += result.verdict is CriterionVerdict.PASSED
+                metric.failed += result.verdict is CriterionVerdict.FAILED
+                metric.cannot_tell += result.verdict is CriterionVerdict.CANNOT_TELL
+        return list(found.values())
+
+    @property
+    def judge_agreement(self) -> float | None:
+        """Return how far repeated answers of the judge agree, over trials; None when it was asked once."""
+        told = [trial.grader.agreement for trial in self.counted if trial.grader]
+        values = [agreement for agreement in told if agreement is not None]
+        return sum(values) / len(values) if values else None
 
     @property
     def passing(self) -> int:
@@ -230,7 +271,7 @@ def roll_up(
         grader_required=grader_required,
         grader_threshold=grader_threshold,
         strict_faults=strict_faults,
-        warnings=_fault_warnings(counted),
+        warnings=[*_fault_warnings(counted), *_role_warnings(ordered)],
     )
 
 
@@ -257,6 +298,18 @@ def _metrics(per_trial: list[list[AssertionResult]], *, asked: int) -> list[Asse
                 metric.k += 1
                 metric.passes += result.passed
     return list(found.values())
+
+
+def _role_warnings(trials: list[TrialResult]) -> list[str]:
+    """Say that the conversations may not be what they should: their other side was not a user."""
+    broken = [trial for trial in trials if trial.log.role_breaks]
+    if not broken:
+        return []
+    first = broken[0].log.role_breaks[0]
+    return [
+        f"the simulated user spoke as the chatbot in {len(broken)} of {len(trials)} trials, "
+        f"e.g. trial {broken[0].index + 1}, turn {first.turn}: {first.reason}"
+    ]
 
 
 def _fault_warnings(trials: list[TrialResult]) -> list[str]:

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from .assertions import AssertionResult, Severity
-from .conversation import ConversationLog, EndReason, Form, FormField, FormSubmission, Turn
+from .conversation import ConversationLog, EndReason, Form, FormField, FormSubmission, RoleBreak, Turn
 from .errors import Owner
 from .interceptor import Action, RuleReport
 from .metrics import AssertionMetric, ScenarioReport
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .transcript import Transcript
+from .verdict import CriterionResult, CriterionVerdict
 
 SCHEMA_VERSION = 1
 
@@ -46,6 +47,7 @@ def trial_record(scenario: str, trial: TrialResult, *, grader_required: bool = F
         "grader_failure": _write_failure(trial.grader_failure),
         "faults": [{**asdict(rule), "action": rule.action.value} for rule in trial.faults],
         "not_exercised": trial.not_exercised,
+        "role_breaks": [asdict(broken) for broken in trial.log.role_breaks],
         "tokens": {"input": prompt, "output": completion}
         if trial.transcript and trial.transcript.tokens_known
         else None,
@@ -75,6 +77,7 @@ def read_trial(record: dict[str, Any]) -> TrialResult:
         [_read_turn(turn) for turn in record["conversation"]],
         record["terminated"],
         EndReason(record["ended_by"]) if record["ended_by"] else None,
+        role_breaks=[RoleBreak(**row) for row in record.get("role_breaks", ())],
     )
     return TrialResult(
         conversation_id,
@@ -82,7 +85,7 @@ def read_trial(record: dict[str, Any]) -> TrialResult:
             AssertionResult(row["name"], Severity(row["severity"]), row["passed"], row["detail"], row["unknown"])
             for row in record["assertions"]
         ],
-        GraderResult(**record["grader"]) if record["grader"] else None,
+        _read_grader(record["grader"]),
         log,
         index=record["index"],
         outcome=Outcome(record["outcome"]),
@@ -120,10 +123,13 @@ def scenario_record(report: ScenarioReport) -> dict[str, Any]:
         "ungraded": report.ungraded,
         "cut_off": report.cut_off,
         "not_exercised": report.not_exercised,
+        "role_breaks": report.role_breaks,
         "safety_violations": report.safety_violations,
         "pass_rate": report.pass_rate,
         "mean_grader_score": report.mean_grader_score,
         "grader_scores": list(report.grader_scores),
+        "judge_agreement": report.judge_agreement,
+        "criteria": [{**asdict(metric), "pass_rate": metric.pass_rate} for metric in report.criteria],
         "assertions": [_write_metric(metric) for metric in report.assertions],
         "warnings": list(report.warnings),
     }
@@ -152,6 +158,16 @@ def _write_failure(failure: TrialFailure | None) -> dict[str, Any] | None:
 
 def _read_failure(row: dict[str, Any] | None) -> TrialFailure | None:
     return TrialFailure(**{**row, "owner": Owner(row["owner"])}) if row else None
+
+
+def _read_grader(row: dict[str, Any] | None) -> GraderResult | None:
+    if not row:
+        return None
+    criteria = (
+        CriterionResult(said["name"], CriterionVerdict(said["verdict"]), said["reason"])
+        for said in row.get("criteria", ())
+    )
+    return GraderResult(**{**row, "criteria": tuple(criteria), "scores": tuple(row.get("scores", ()))})
 
 
 def _write_transcript(transcript: Transcript | None) -> dict[str, Any] | None:

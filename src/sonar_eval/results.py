@@ -41,7 +41,7 @@ class GraderResult:
     repeats: int = 1
     """How often the judge was asked."""
     scores: tuple[float, ...] = ()
-    """The score of each answer that had one, before calibration."""
+    """The scores of the answers, before calibration, when the judge was asked more than once."""
     agreement: float | None = None
     """How far the answers agree, from 0 to 1; None for a single one."""
     shortened: bool = False

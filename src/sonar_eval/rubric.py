@@ -24,7 +24,11 @@ class Criterion:
             if not isinstance(value, str) or not value.strip():
                 raise ConfigError(f"criterion {self.name!r}: {key} must be a text, got {value!r}")
         weight = self.weight
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not (math.isfinite(weight) and weight > 0):
+        if (
+            isinstance(weight, bool)
+            or not isinstance(weight, int | float)
+            or not (math.isfinite(weight) and weight > 0)
+        ):
             raise ConfigError(f"criterion {self.name!r}: weight must be a number above 0, got {weight!r}")
 
 
@@ -45,7 +49,9 @@ def criteria_of(rubric: Rubric | None) -> tuple[Criterion, ...]:
     names = [normal(criterion.name) for criterion in criteria]
     doubled = sorted({criterion.name for criterion in criteria if names.count(normal(criterion.name)) > 1})
     if doubled:
-        raise ConfigError(f"rubric: two criteria are named {', '.join(map(repr, doubled))}; give each a name of its own")
+        raise ConfigError(
+            f"rubric: two criteria are named {', '.join(map(repr, doubled))}; give each a name of its own"
+        )
     return criteria
 
 

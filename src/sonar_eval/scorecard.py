@@ -26,7 +26,7 @@ class Score:
 
 def scorecard(report: ScenarioReport) -> list[Score]:
     """List the numbers of a report, headlines first; what is undefined or not finite is left out."""
-    found = [*_headlines(report), *_assertions(report), *_tokens(report), *_faults(report)]
+    found = [*_headlines(report), *_assertions(report), *_criteria(report), *_tokens(report), *_faults(report)]
     return [
         Score(score.name, round(score.value, _DIGITS), score.step)
         for score in found
@@ -88,6 +88,12 @@ def _assertions(report: ScenarioReport) -> Iterable[Score]:
         yield Score(f"assertion_pass_rate/{name}", metric.pass_rate)
         yield from _curve(f"assertion_pass_hat_k/{name}", metric.pass_hat_curve)
         yield from _curve(f"assertion_pass_at_k/{name}", metric.pass_at_curve)
+
+
+def _criteria(report: ScenarioReport) -> Iterable[Score]:
+    for metric in report.criteria:
+        if metric.pass_rate is not None:
+            yield Score(f"judge/{clean_name(metric.name)}", metric.pass_rate)
 
 
 def _tokens(report: ScenarioReport) -> Iterable[Score]:

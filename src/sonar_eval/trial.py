@@ -247,7 +247,7 @@ async def _grade(parts: Parts, scenario: ScenarioConfig, story: _Story, result: 
 
 
 def _judge_notes(verdict: GraderResult) -> list[str]:
-    lost = verdict.repeats - len(verdict.scores) if verdict.scores else 0
+    lost = verdict.repeats - len(verdict.scores) if verdict.repeats > 1 else 0
     return [f"{lost} of {verdict.repeats} answers of the judge gave no score"] if lost > 0 else []
 
 

@@ -55,13 +55,14 @@ class EndSignal:
 
 def _tolerant(signal: str) -> str:
     """Write a pattern that allows blanks and backslashes between signs, and blanks of any kind where there are some."""
-    words = [_word(word) for word in signal.split()]
-    return rf"(?<!\w){r'\s+'.join(words)}(?!\w)" if words[0][0].isalnum() else r"\s+".join(words)
+    pattern = r"\s+".join(_word(word) for word in signal.split())
+    start, end = (r"\b" if re.fullmatch(r"\w", sign) else "" for sign in (signal.strip()[0], signal.strip()[-1]))
+    return f"{start}{pattern}{end}"
 
 
 def _word(word: str) -> str:
     pieces = re.findall(r"\w+|\W", word)
-    return r"\s*".join(piece if piece.isalnum() else rf"\\?{re.escape(piece)}" for piece in pieces)
+    return r"\s*".join(rf"\\?{re.escape(piece)}" for piece in pieces)
 
 
 def spoken(written: str) -> str:

@@ -86,7 +86,18 @@ def _verdicts(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {row['name']} ({row['severity']}): {mark}{detail}"
     grader = record["grader"]
     if grader:
-        yield f"- judge: {grader['score']:.2f}. {grader['reasoning']}"
+        yield f"- judge: {grader['score']:.2f}{_asked_again(grader)}. {grader['reasoning']}"
+        for row in grader.get("criteria", ()):
+            yield f"    - {row['name']}: {row['verdict'].replace('_', ' ')}{': ' if row['reason'] else ''}{row['reason']}"
     elif record["judge_asked"]:
         failure = record["grader_failure"] or {}
         yield f"- judge: no verdict. {failure.get('message', '')}"
+
+
+def _asked_again(grader: Mapping[str, Any]) -> str:
+    scores = grader.get("scores", ())
+    if not scores:
+        return ""
+    agreement = grader.get("agreement")
+    agreed = f", agreement {agreement:.2f}" if agreement is not None else ""
+    return f" (mean of {', '.join(f'{score:.2f}' for score in scores)}; asked {grader['repeats']} times{agreed})"

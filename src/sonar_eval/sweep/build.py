@@ -87,6 +87,9 @@ def build_task(conf: SweepConf, *, ingest_base_url: str, api_key: str | None) ->
         setup_timeout_s=task.setup_timeout_s,
         turn_timeout_s=task.turn_timeout_s,
         teardown_timeout_s=task.teardown_timeout_s,
+        user_timeout_s=task.user_timeout_s,
+        trial_timeout_s=task.trial_timeout_s,
+        job_timeout_s=task.job_timeout_s,
         grader_required=conf.grader.required,
         grader_threshold=conf.grader.threshold,
     )
@@ -129,6 +132,7 @@ def build_scenario(conf: SweepConf) -> ScenarioConfig:
         scripted_messages=scenario.scripted_messages,
         min_level=scenario.min_level,
         strict_faults=scenario.strict_faults,
+        opening_messages=scenario.opening_messages,
     )
 
 
@@ -215,7 +219,8 @@ def build_user(conf: SweepConf) -> LLMClient:
     if conf.scenario.scripted_messages is not None:
         return OfflineGuest(("",))
     try:
-        return OfflineGuest.from_settings(conf.scenario.offline_user, signal=conf.scenario.termination_signal)
+        settings = {"opening": conf.scenario.opening_messages, **conf.scenario.offline_user}
+        return OfflineGuest.from_settings(settings, signal=conf.scenario.termination_signal)
     except ConfigError as error:
         raise ConfigError(f"scenario {conf.scenario.name!r}: {error}") from error
 
@@ -234,9 +239,13 @@ def build_grader_factory(conf: SweepConf) -> GraderFactory | None:
             scenario.grader_rubric or "",
             reference=conf.scenario.reference,
             pass_threshold=conf.grader.threshold,
+            repeats=conf.grader.repeats,
+            max_prompt_chars=conf.grader.max_prompt_chars,
+            timeout_s=conf.grader.timeout_s,
         )
 
-    make(ScenarioConfig("", ""))
+    # What is wrong with the rubric is to be told before the first trial, not by each of them.
+    make(build_scenario(conf))
     return make
 
 

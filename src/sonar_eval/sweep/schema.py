@@ -11,6 +11,8 @@ from typing import Any
 from omegaconf import MISSING
 
 from ..config import ScenarioConfig, TaskConfig
+from ..evidence import MAX_PROMPT_CHARS
+from ..grader import CALL_TIMEOUT_S
 from ..interceptor import Fidelity
 from ..llm import LLMConfig
 from ..transcript.wire import DEFAULT_KEY_HEADER
@@ -30,6 +32,9 @@ class TaskConf:
     setup_timeout_s: float | None = 120.0
     turn_timeout_s: float | None = 120.0
     teardown_timeout_s: float = TaskConfig.teardown_timeout_s
+    user_timeout_s: float | None = TaskConfig.user_timeout_s
+    trial_timeout_s: float | None = TaskConfig.trial_timeout_s
+    job_timeout_s: float | None = TaskConfig.job_timeout_s
 
 
 @dataclass
@@ -42,7 +47,10 @@ class PersonaConf:
 
 @dataclass
 class ScenarioConf:
-    """One situation; `assertions` are rows of name, severity and either check or import."""
+    """One situation; `assertions` are rows of name, severity and either check or import.
+
+    `rubric` is a text, or rows of name, text and weight.
+    """
 
     name: str = MISSING
     user_instructions: str = MISSING
@@ -50,7 +58,7 @@ class ScenarioConf:
     scripted_messages: list[str] | None = None
     offline_user: dict[str, Any] = field(default_factory=dict)
     assertions: list[dict[str, Any]] = field(default_factory=list)
-    rubric: str | None = None
+    rubric: Any = None
     reference: str | None = None
     seed: dict[str, Any] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)
@@ -59,6 +67,7 @@ class ScenarioConf:
     termination_signal: str = ScenarioConfig.termination_signal
     min_level: int = ScenarioConfig.min_level
     strict_faults: bool = ScenarioConfig.strict_faults
+    opening_messages: list[str] | None = None
 
 
 @dataclass
@@ -123,6 +132,9 @@ class GraderConf:
     llm: ModelConf | None = None
     threshold: float = TaskConfig.grader_threshold
     required: bool = TaskConfig.grader_required
+    repeats: int = 1
+    max_prompt_chars: int = MAX_PROMPT_CHARS
+    timeout_s: float | None = CALL_TIMEOUT_S
 
 
 @dataclass
