@@ -46,9 +46,11 @@ from .llm import AnthropicClient, LLMClient, LLMConfig, Message, OpenAIClient, R
 from .metrics import AssertionMetric, ScenarioReport, summarize
 from .orchestrator import Orchestrator
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
+from .rubric import Criterion
 from .simulator import UserSimulator
 from .store import JSONFileStore, NullStore, ResultStore
 from .transcript import IngestClient, ToolInvocation, Transcript
+from .verdict import CriterionResult, CriterionVerdict
 from .version import __version__
 
 __all__ = [
@@ -62,6 +64,9 @@ __all__ = [
     "BotAdapter",
     "ConfigError",
     "ConversationLog",
+    "Criterion",
+    "CriterionResult",
+    "CriterionVerdict",
     "Delivered",
     "EmptyTranscriptError",
     "EndReason",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from .errors import Owner, border_error, crossed
@@ -43,6 +44,30 @@ class Deadline:
     def passed(self) -> bool:
         """Tell whether it is over."""
         return asyncio.get_running_loop().time() >= self.when
+
+
+_JOB: ContextVar[Deadline | None] = ContextVar("job", default=None)
+
+
+@asynccontextmanager
+async def job_limit(limit_s: float | None) -> AsyncIterator[None]:
+    """Set the deadline of every trial that is started within the block, in whatever task."""
+    token = _JOB.set(Deadline.after(limit_s, "job's", Owner.HARNESS))
+    try:
+        yield
+    finally:
+        _JOB.reset(token)
+
+
+def job_deadline() -> Deadline | None:
+    """Return the deadline of the job that this trial is part of; None when there is none."""
+    return _JOB.get()
+
+
+def job_over() -> bool:
+    """Tell whether the job's time is over, so that nothing more may be started."""
+    deadline = _JOB.get()
+    return deadline is not None and deadline.passed
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog
 from .errors import ConfigError, EmptyTranscriptError, Owner, describe
 from .grader import Grader
+from .limits import job_limit, job_over
 from .llm import LLMClient
 from .metrics import ScenarioReport, roll_up, summarize
 from .records import scenario_record, trial_record
@@ -126,7 +127,7 @@ class Orchestrator:
         fresh: list[TrialResult] = []
         places = iter(missing)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with job_limit(self._task.job_timeout_s), asyncio.TaskGroup() as group:
                 for _ in range(min(self._task.concurrency, len(missing))):
                     group.create_task(self._work(scenario, places, fresh))
         except ExceptionGroup as errors:
@@ -186,7 +187,7 @@ class Orchestrator:
         while True:
             trial = await self._attempt(scenario, index)
             trial.earlier_failures = list(earlier)
-            if trial.failure is None or trial.counted or len(earlier) >= self._task.retries:
+            if trial.failure is None or trial.counted or len(earlier) >= self._task.retries or job_over():
                 return trial
             log.warning("%s trial %d: tried again after %s", scenario.name, index, trial.failure)
             earlier.append(trial.failure)

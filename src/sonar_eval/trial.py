@@ -15,10 +15,10 @@ from .adapter import BotAdapter, Seed, Session, TrialContext
 from .assertions import AssertionEngine, AssertionResult
 from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog, EndReason
-from .errors import BoundaryError, IngestError, Owner, SimulatorError, boundary
+from .errors import BoundaryError, HarnessError, IngestError, Owner, SimulatorError, boundary
 from .grader import Grader
 from .interceptor import FaultLedger, Fidelity, ProxyInterceptor, RuleReport, rule_reports
-from .limits import Deadline, until, within
+from .limits import Deadline, job_deadline, job_over, until, within
 from .llm import LLMClient, LLMConfig
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .simulator import UserSimulator
@@ -66,17 +66,19 @@ async def run_trial(
     index: int,
     random_seed: int,
     conversation_id: str,
-    deadline: Deadline | None = None,
 ) -> TrialResult:
     """Hold one conversation and judge it; never raises for what fails on the way.
 
-    `scenario` must be resolved. Cancellation passes through, after teardown. Where the trial's own time limit or
-    the `deadline` passes, the trial ends with the error of whoever is to blame for it, torn down as ever.
+    `scenario` must be resolved. Cancellation passes through, after teardown. Where the trial's own time limit
+    passes, it ends with the error of whoever is at work then, and where the job's does, with the harness's; torn
+    down as ever. A job whose time is over runs nothing more.
     """
     started_at, started = datetime.now(UTC).isoformat(), time.perf_counter()
     story = _Story(_context(parts, scenario, index, random_seed, conversation_id), ConversationLog(conversation_id))
-    story.deadlines = (Deadline.after(parts.task.trial_timeout_s, "trial's"), deadline)
+    story.deadlines = (Deadline.after(parts.task.trial_timeout_s, "trial's"), job_deadline())
     try:
+        if job_over():
+            raise HarnessError("not run: the job's time limit was reached", step="job")
         await _converse(parts, scenario, story)
         async with until(*story.deadlines):
             story.transcript = await _pull(parts, scenario, story)

@@ -11,7 +11,8 @@ from ..llm import Completion, LLMConfig, Message
 from .money import admits_failure, asks, claims_money_moved
 
 _SECTION = re.compile(r"^(RUBRIC|POLICY DATA|CONVERSATION|TOOL CALLS|NOTE)[^\n]*:", re.MULTILINE)
-_BOT = re.compile(r"^\[(\d+)\] bot: (.*)$", re.MULTILINE)
+_BOT = re.compile(r"^\[(\d+)\] bot: (.*(?:\n    \| .*)*)$", re.MULTILINE)
+_CRITERION = re.compile(r"^- (\"(?:[^\"\\]|\\.)*\"): (.*)$")
 _TOOL = re.compile(r"^\[(\d+)\] (\w+)\((.*?)\) -> (FAILED|ok|outcome)", re.MULTILINE)
 
 
@@ -66,12 +67,17 @@ _CRITERIA: tuple[tuple[str, Callable[[_Scene], bool]], ...] = (
 
 
 class OfflineJudge:
-    """Score the share of the rubric's lines that hold, among those it has a rule for."""
+    """Score the share of the rubric's lines that hold, among those it has a rule for.
+
+    Of a rubric of criteria it judges each by its text, and cannot tell one it has no rule for.
+    """
 
     async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> Completion:
         """Return a verdict as JSON; without one line it knows, say so and give no score."""
         sections = _sections(messages[-1].content)
         scene = _scene(sections)
+        if '"cannot_tell"' in system:
+            return Completion(json.dumps({"criteria": _judge_criteria(sections["RUBRIC"], scene)}, ensure_ascii=False))
         lines = [line.strip("-• ").strip() for line in sections.get("RUBRIC", "").splitlines() if line.strip()]
         verdicts = [(line, rule(scene)) for line in lines if (rule := _rule(line)) is not None]
         if not verdicts:
@@ -80,6 +86,15 @@ class OfflineJudge:
         reasoning = f"Not met: {'; '.join(failed)}" if failed else "All that was asked for is met."
         score = round((len(verdicts) - len(failed)) / len(verdicts), 4)
         return Completion(json.dumps({"score": score, "reasoning": reasoning}, ensure_ascii=False))
+
+
+def _judge_criteria(rubric: str, scene: _Scene) -> list[dict[str, str]]:
+    verdicts = []
+    for found in filter(None, map(_CRITERION.match, rubric.splitlines())):
+        rule = _rule(found.group(2))
+        verdict = "cannot_tell" if rule is None else "passed" if rule(scene) else "failed"
+        verdicts.append({"name": json.loads(found.group(1)), "reason": found.group(2), "verdict": verdict})
+    return verdicts
 
 
 def _rule(line: str) -> Callable[[_Scene], bool] | None:

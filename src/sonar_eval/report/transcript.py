@@ -88,7 +88,8 @@ def _verdicts(record: Mapping[str, Any]) -> Iterator[str]:
     if grader:
         yield f"- judge: {grader['score']:.2f}{_asked_again(grader)}. {grader['reasoning']}"
         for row in grader.get("criteria", ()):
-            yield f"    - {row['name']}: {row['verdict'].replace('_', ' ')}{': ' if row['reason'] else ''}{row['reason']}"
+            reason = f": {row['reason']}" if row["reason"] else ""
+            yield f"    - {row['name']}: {row['verdict'].replace('_', ' ')}{reason}"
     elif record["judge_asked"]:
         failure = record["grader_failure"] or {}
         yield f"- judge: no verdict. {failure.get('message', '')}"
