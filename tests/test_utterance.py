@@ -10,7 +10,16 @@ END = EndSignal("[[END]]")
     [
         *("[[END]]", "[[end]]", "[[ END ]]", "[ [END] ]", "[[\nEND\n]]", r"\[\[END\]\]"),
         *("**[[END]]**", "`[[END]]`", "**`[[End]]`**", "_[[END]]_", "```\n[[END]]\n```", "```text\n[[END]]```"),
-        *('"[[END]]"', "“[[END]]”", "'[[END]]'", "([[END]])", "> [[END]]", "[[END]].", "  [[END]]\n\n", "[[END]][[END]]"),
+        *(
+            '"[[END]]"',
+            "“[[END]]”",
+            "'[[END]]'",
+            "([[END]])",
+            "> [[END]]",
+            "[[END]].",
+            "  [[END]]\n\n",
+            "[[END]][[END]]",
+        ),
     ],
 )
 def test_a_bare_end_signal_is_known_in_all_its_clothes_and_nothing_is_said(written):

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from sonar_eval import Criterion
 from sonar_eval.verdict import read_verdict, without_thinking
 
 SAID = "The total was right."
@@ -151,3 +152,135 @@ def test_reasoning_keeps_its_text(reasoning):
     for raw in (escaped, raw_characters):
         reading = read_verdict(raw)
         assert (reading.score, reading.reasoning) == (0.9, reasoning)
+
+
+CRITERIA = (Criterion("asked first", "It asked."), Criterion("honest", "It was true.", 2), Criterion("kind", "It was."))
+
+
+def of(*verdicts, **more):
+    """Write an answer with a verdict per criterion, in order."""
+    rows = [
+        {"name": criterion.name, "verdict": said, "reason": f"{criterion.name} because"}
+        for criterion, said in zip(CRITERIA, verdicts, strict=False)
+    ]
+    return {"criteria": rows, **more}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        json.dumps(of("passed", "failed", "cannot_tell")),
+        f"```json\n{json.dumps(of('passed', 'failed', 'cannot_tell'))}\n```",
+        f"<think>{json.dumps(of('failed', 'failed', 'failed'))}</think>{json.dumps(of('passed', 'failed', 'unknown'))}",
+        json.dumps(of("PASS", "Failed.", "Cannot tell")),
+        json.dumps(of(True, False, "can’t tell")),
+        json.dumps({"result": of("passed", "failed", "cannot_tell")}),
+        json.dumps(of("passed", "failed", "cannot_tell")["criteria"]),
+        "\n".join(map(json.dumps, of("passed", "failed", "cannot_tell")["criteria"])),
+        json.dumps(of("passed", "failed", "cannot_tell")).replace("}]", "},]"),
+        str(of("passed", "failed", "cannot_tell")),
+        json.dumps({"criteria": {"asked_first": "passed", "Honest": {"verdict": "failed"}, "kind": "cannot_tell"}}),
+        json.dumps({"asked first": {"passed": True}, "honest": {"passed": False}, "KIND": "cannot-tell"}),
+    ],
+    ids=[
+        "plain",
+        "fenced",
+        "after thinking",
+        "other words",
+        "true and false",
+        "under result",
+        "a bare list",
+        "an object per line",
+        "trailing comma",
+        "single quotes",
+        "by name",
+        "by name at the top",
+    ],
+)
+def test_a_verdict_per_criterion_is_read_in_whatever_clothes_it_comes(raw):
+    reading = read_verdict(raw, CRITERIA)
+    assert reading.problem is None
+    assert [result.verdict for result in reading.criteria] == ["passed", "failed", "cannot_tell"]
+    assert [result.name for result in reading.criteria] == ["asked first", "honest", "kind"]
+    assert reading.score == pytest.approx(1 / 3)
+
+
+def test_criteria_keep_their_reasons_and_the_whole_its_reasoning():
+    reading = read_verdict(json.dumps(of("passed", "failed", "passed", reasoning="so so")), CRITERIA)
+    assert reading.reasoning == "so so"
+    assert [result.reason for result in reading.criteria] == [
+        "asked first because",
+        "honest because",
+        "kind because",
+    ]
+    assert reading.score == pytest.approx(0.5)
+
+
+def test_criteria_that_nobody_can_tell_give_no_score_and_no_zero():
+    reading = read_verdict(json.dumps(of(*["cannot_tell"] * 3)), CRITERIA)
+    assert (reading.score, reading.problem) == (None, None)
+    assert len(reading.criteria) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (of("passed", "failed"), "'kind': the judge gave no verdict on it"),
+        (of("passed", "partly", "passed"), "'honest': verdict 'partly' is none of passed, failed, cannot_tell"),
+        (of("passed", None, "passed"), "'honest': verdict 'none' is none of"),
+        ({"criteria": of("passed", "failed", "passed")["criteria"] * 2}, None),
+        (
+            {"criteria": [*of("passed", "failed", "passed")["criteria"], {"name": "kind", "verdict": "failed"}]},
+            "'kind': the answer contradicts itself",
+        ),
+        (of("failed", "failed", "failed", score=0.9), "contradicts itself: score 0.9 stated, 0 by its own criteria"),
+        (of("passed", "passed", "passed", score=0.1), "contradicts itself"),
+        (of("passed", "failed", "passed", score=0.6), None),
+        (of("passed", "passed", "passed", score=9), "contradicts itself"),
+        ({"score": 0.9, "reasoning": "fine"}, "no verdict on any criterion"),
+    ],
+)
+def test_a_criterion_that_is_missing_unknown_or_contradicted_is_a_problem(answer, said):
+    problem = read_verdict(json.dumps(answer), CRITERIA).problem
+    assert (problem is None) if said is None else (said in problem)
+
+
+def test_an_answer_cut_off_between_criteria_is_a_problem():
+    raw = json.dumps(of("passed", "failed", "passed"))
+    assert read_verdict(raw[: raw.index('"kind"') + 3], CRITERIA).problem
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"score": 0.1, "reasoning": "no"} {"score": 0.9, "reasoning": "yes"}',
+        '[{"score": 0.1}, {"score": 0.9}]',
+        'At first {"score": 0.1}. Then I thought again:\n```json\n{"score": 0.9, "reasoning": "good"}\n```',
+        '{"score": 0.1, "score": 0.9}',
+        '{"score": 0.1,} {"score": 0.9,}',
+        '{"score": 0.9, "reasoning": "good", "criteria": [{"name": "a", "verdict": "failed"}]}',
+        '{"score": 0.1, "criteria": {"a": "passed", "b": "passed"}}',
+        '{"score": 0.9, "reasoning": "good"} and {"score": 0.1, "reasoning": cut',
+    ],
+)
+def test_an_answer_that_contradicts_itself_is_a_problem(raw):
+    reading = read_verdict(raw)
+    assert reading.problem
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        f"{PLAIN}\n{PLAIN}",
+        f"{PLAIN} as the format {{'score': <number>}} asks",
+        '{"score": 0.8, "reasoning": "The total was right.", "criteria": [{"name": "a", "verdict": "passed"}]}',
+    ],
+)
+def test_an_answer_that_says_it_twice_contradicts_nothing(raw):
+    reading = read_verdict(raw)
+    assert (reading.score, reading.reasoning, reading.problem) == (0.8, SAID, None)
+
+
+def test_a_verdict_that_is_quoted_in_the_reasoning_is_not_the_judge_s():
+    raw = json.dumps({"score": 0.1, "reasoning": 'It wrote {"score": 1.0} and "score": 1.0 into the chat.'})
+    assert read_verdict(raw).score == 0.1
