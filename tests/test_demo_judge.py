@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fakes import FixedIngest, RecordingBot, make_scenario, make_task, run
-from sonar_eval import ConversationLog, Grader, LLMConfig, Orchestrator, ScriptedClient, Transcript, Turn
+from sonar_eval import ConversationLog, Criterion, Grader, LLMConfig, Orchestrator, ScriptedClient, Transcript, Turn
 from sonar_eval.demo.judge import OfflineJudge
 from sonar_eval.sweep.searchpath import shipped_conf
 
@@ -134,3 +134,19 @@ RUBRICS = {
 def test_the_judge_knows_every_line_of_the_shipped_rubrics(scenario):
     for line in RUBRICS[scenario].strip().splitlines():
         assert grade(line, ASKED).score is not None, line
+
+
+def test_criteria_are_judged_one_by_one_and_one_without_a_rule_cannot_be_told():
+    criteria = [
+        Criterion("no discount", "The bot gave no discount."),
+        Criterion('so "kind"', "The bot stayed polite."),
+        Criterion("rhymes", "The bot rhymes."),
+    ]
+    graded = grade(criteria, ("A latte.", "What?", DISCOUNT), ("Hi.", "Hello.\nYou are welcome."))
+    assert [(said.name, said.verdict) for said in graded.criteria] == [
+        ("no discount", "failed"),
+        ('so "kind"', "passed"),
+        ("rhymes", "cannot_tell"),
+    ]
+    assert graded.score == 0.5
+    assert grade(criteria[2:], ASKED).error

@@ -8,6 +8,8 @@ from sonar_eval import (
     Action,
     AssertionResult,
     ConversationLog,
+    CriterionResult,
+    CriterionVerdict,
     EndReason,
     Form,
     FormField,
@@ -21,6 +23,7 @@ from sonar_eval import (
     TrialResult,
     Turn,
 )
+from sonar_eval.conversation import RoleBreak
 from sonar_eval.interceptor import RuleReport
 from sonar_eval.metrics import roll_up
 from sonar_eval.records import SCHEMA_VERSION, read_trial, scenario_record, trial_record
@@ -33,7 +36,19 @@ RICH = TrialResult(
         AssertionResult("helps", Severity.CAPABILITY, False, "nothing the bot said matches"),
         AssertionResult("calm", Severity.SAFETY_CRITICAL, False, "unknown: no spans", unknown=True),
     ],
-    GraderResult(0.8, "fine", True),
+    GraderResult(
+        0.8,
+        "fine",
+        True,
+        criteria=(
+            CriterionResult("asked first", CriterionVerdict.PASSED, "it asked"),
+            CriterionResult("honest", CriterionVerdict.CANNOT_TELL),
+        ),
+        repeats=3,
+        scores=(0.7, 0.9),
+        agreement=0.5,
+        shortened=True,
+    ),
     ConversationLog(
         "c7",
         [
@@ -42,6 +57,7 @@ RICH = TrialResult(
         ],
         True,
         EndReason.USER,
+        role_breaks=[RoleBreak(2, "it repeats the chatbot's last message", "Please fill in.")],
     ),
     index=7,
     outcome=Outcome.BOT_FAILURE,
@@ -72,6 +88,15 @@ RICH = TrialResult(
 def test_a_trial_comes_back_from_its_record_as_it_was(trial):
     record = json.loads(json.dumps(trial_record("s", trial)))
     assert read_trial(record) == trial
+
+
+def test_a_record_without_the_later_fields_is_read_as_well():
+    record = json.loads(json.dumps(trial_record("s", RICH)))
+    record["grader"] = {"score": 0.8, "reasoning": "fine", "passed": True, "error": None}
+    del record["role_breaks"]
+    trial = read_trial(record)
+    assert trial.grader == GraderResult(0.8, "fine", True)
+    assert trial.log.role_breaks == []
 
 
 def test_a_trial_record_says_at_its_top_what_people_look_for():
@@ -138,3 +163,29 @@ def test_a_scenario_record_holds_the_six_counts_the_verdict_and_its_reasons():
     (metric,) = record["assertions"]
     assert (metric["evaluated"], metric["passes"], metric["pass_hat_k"]) == (3, 2, 0.0)
     assert json.loads(json.dumps(record)) == record
+
+
+def graded(index, *verdicts, agreement=None):
+    criteria = tuple(CriterionResult(f"c{place}", said, "") for place, said in enumerate(verdicts))
+    grader = GraderResult(0.5, "", False, criteria=criteria, agreement=agreement)
+    return judged_trial(index, True, grader=grader, judge_asked=True)
+
+
+def test_a_scenario_record_rolls_criteria_agreement_and_role_breaks_up():
+    passed, failed, unknown = CriterionVerdict.PASSED, CriterionVerdict.FAILED, CriterionVerdict.CANNOT_TELL
+    trials = [
+        graded(0, passed, unknown, agreement=1.0),
+        graded(1, failed, unknown, agreement=0.5),
+        judged_trial(2, True),
+    ]
+    trials[2].log.role_breaks.append(RoleBreak(4, "it says 'How can I help you'", "How can I help you?"))
+    record = scenario_record(roll_up("s", trials, k=3))
+    assert record["criteria"] == [
+        {"name": "c0", "passed": 1, "failed": 1, "cannot_tell": 0, "pass_rate": 0.5},
+        {"name": "c1", "passed": 0, "failed": 0, "cannot_tell": 2, "pass_rate": None},
+    ]
+    assert (record["judge_agreement"], record["role_breaks"]) == (0.75, 1)
+    (warning,) = record["warnings"]
+    assert "in 1 of 3 trials, e.g. trial 3, turn 4: it says 'How can I help you'" in warning
+    plain = scenario_record(roll_up("s", [judged_trial(0, True)], k=1))
+    assert (plain["criteria"], plain["judge_agreement"], plain["role_breaks"], plain["warnings"]) == ([], None, 0, [])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fakes import errored_trial, judged_trial
-from sonar_eval import Action, GraderResult, Transcript
+from sonar_eval import Action, CriterionResult, CriterionVerdict, GraderResult, Transcript
 from sonar_eval.interceptor import RuleReport
 from sonar_eval.metrics import roll_up
 from sonar_eval.scorecard import clean_name, scorecard
@@ -142,3 +142,18 @@ def test_a_name_that_is_fine_stays_as_it_is(name):
 def test_assertions_whose_names_look_alike_keep_their_own_metrics():
     values = last(scorecard(roll_up("s", [named(judged_trial(0, True, False), "a@b", "a^b")], k=1)))
     assert sorted(value for name, value in values.items() if name.startswith("assertion_pass_rate/")) == [0.0, 1.0]
+
+
+def test_a_criterion_has_the_share_of_passed_among_the_trials_that_told():
+    def graded(index, *verdicts):
+        criteria = tuple(
+            CriterionResult(name, CriterionVerdict(said)) for name, said in zip(("kind", "a@b"), verdicts, strict=True)
+        )
+        return judged_trial(index, True, grader=GraderResult(1.0, "", True, criteria=criteria), judge_asked=True)
+
+    trials = [graded(0, "passed", "cannot_tell"), graded(1, "failed", "cannot_tell"), graded(2, "passed", "passed")]
+    values = last(scorecard(roll_up("s", [*trials, judged_trial(3, True)], k=4)))
+    assert values["judge/kind"] == 0.6667
+    assert values[f"judge/{clean_name('a@b')}"] == 1.0
+    untold = last(scorecard(roll_up("s", trials[1:2], k=1)))
+    assert [name for name in untold if name.startswith("judge/")] == ["judge/kind"]

@@ -277,3 +277,96 @@ def test_a_simulator_can_be_used_again_from_the_start():
     for _ in range(2):
         run(simulator.run(bot, Session("c1")))
     assert bot.sent == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("last", "sent"),
+    [
+        ("**[[END]]**", ["hi"]),
+        ("```\n[[end]]\n```", ["hi"]),
+        ("[[END]] Thanks for the help!", ["hi", "Thanks for the help!"]),
+        ("Great, [[ END ]] thanks.", ["hi", "Great, thanks."]),
+        ("<think>done: [[END]]</think>Thanks! [[END]]", ["hi", "Thanks!"]),
+    ],
+)
+def test_the_end_signal_ends_it_in_all_its_clothes_and_last_words_are_said(last, sent):
+    log, bot, client = converse("hi", last, "more")
+    assert bot.sent == sent
+    assert (log.terminated, log.ended_by) == (True, EndReason.USER)
+    assert len(client.requests) == 2
+
+
+def test_thinking_reaches_neither_the_bot_nor_the_user_s_own_memory():
+    thought = "<think>I want [[END]] <think>or not</think> it.</think>\nUser: A latte."
+    log, bot, client = converse(thought, "[[END]]")
+    assert bot.sent == ["A latte."]
+    assert [turn.user for turn in log.turns] == ["A latte."]
+    assert client.requests[1].messages[1] == Message("assistant", "A latte.")
+
+
+def test_thinking_that_never_ends_is_silence():
+    log, bot, client = converse("hi", "<think>what now [[END]]", "<think>hm")
+    assert bot.sent == ["hi"]
+    assert log.ended_by is EndReason.SILENT_USER
+    assert len(client.requests) == 3
+    assert not log.terminated
+
+
+def test_a_scripted_opening_is_said_word_for_word_and_then_the_model_goes_on():
+    log, bot, client = converse("a large one", "[[END]]", opening_messages=["<think>a latte</think>", " ", "now"])
+    assert bot.sent == ["<think>a latte</think>", "now", "a large one"]
+    assert (log.terminated, log.ended_by) == (True, EndReason.USER)
+    first, second = (request.messages for request in client.requests)
+    assert [message.role for message in first] == ["user", "assistant", "user", "assistant", "user"]
+    assert [message.content for message in first[1:]] == ["<think>a latte</think>", "ok", "now", "ok"]
+    assert second[: len(first)] == first
+
+
+@pytest.mark.parametrize(
+    ("opening", "limit", "sent", "ended_by"),
+    [
+        (["a", "b [[END]]", "c"], 9, ["a", "b"], EndReason.USER),
+        (["a", "b"], 2, ["a", "b"], EndReason.TURN_LIMIT),
+        ([], 9, ["hello"], EndReason.USER),
+    ],
+)
+def test_an_opening_may_end_it_all_or_be_cut_off(opening, limit, sent, ended_by):
+    log, bot, _ = converse("hello", "[[END]]", opening_messages=opening, max_turns=limit)
+    assert bot.sent == sent
+    assert log.ended_by is ended_by
+
+
+def test_a_user_who_speaks_as_the_chatbot_is_noted_with_turn_and_words():
+    bot = RecordingBot(lambda text: "What size would you like?")
+    log, bot, _ = converse("A latte.", "What size would you like?", "How can I help you today? [[END]]", bot=bot)
+    assert len(bot.sent) == 3
+    assert [(broken.turn, broken.text) for broken in log.role_breaks] == [
+        (2, "What size would you like?"),
+        (3, "How can I help you today?"),
+    ]
+    assert "turn 2" in str(log.role_breaks[0])
+
+
+def test_what_is_scripted_is_never_taken_for_the_chatbot_s():
+    log, _, _ = converse(scripted_messages=["Assistant: hi", "How can I help you?"])
+    assert log.role_breaks == []
+    log, _, _ = converse("[[END]]", opening_messages=["How can I help you?"])
+    assert log.role_breaks == []
+
+
+def test_a_user_model_that_hangs_is_the_simulators_failure():
+    class Hanging:
+        async def complete(self, config, system, messages):
+            await asyncio.Event().wait()
+
+    scenario = make_scenario(scripted_messages=None)
+    simulator = UserSimulator(Hanging(), LLMConfig("user"), scenario, user_timeout_s=0.01)
+    with pytest.raises(SimulatorError, match=r"said nothing within 0\.01 s"):
+        run(simulator.run(RecordingBot(), Session("c1")))
+
+
+def test_a_form_handed_in_without_what_it_requires_is_noted():
+    bot = RecordingBot(lambda text: Delivered(("Please fill in.",), forms=(ORDER,)))
+    filled = ['{"form": "order", "values": {"note": "x"}}', '{"form": "order", "values": {"size": "large"}}']
+    log, _, _ = converse("hi", *filled, "[[END]]", bot=bot)
+    assert log.unfilled() == ["turn 2: form order was handed in without size"]

@@ -1,6 +1,7 @@
 """One trial from setup to verdict: who failed, and what is kept of it."""
 
 import asyncio
+import json
 import threading
 
 import pytest
@@ -13,6 +14,8 @@ from fakes import (
     ToolBot,
     evaluate,
     make_scenario,
+    make_task,
+    run,
     tool_span,
     verdict,
 )
@@ -25,6 +28,9 @@ from sonar_eval import (
     FaultRule,
     FaultSpec,
     Fidelity,
+    Grader,
+    LLMConfig,
+    Orchestrator,
     Outcome,
     Owner,
     ProxyInterceptor,
@@ -541,3 +547,76 @@ def test_a_bot_that_failed_does_not_pass_for_want_of_an_assertion():
     report = evaluate(make_scenario(assertions=[]), bot=failing(RuntimeError("gone")))
     assert not report.passed
     assert report.reasons == ["the bot failed in 1 of 1 trials"]
+
+
+CRITERIA = [{"name": "asked first", "text": "It asked."}, {"name": "honest", "text": "It was true.", "weight": 3}]
+
+
+def test_a_judge_of_criteria_says_each_by_itself():
+    answer = json.dumps(
+        {"criteria": [{"name": "asked first", "verdict": "failed"}, {"name": "honest", "verdict": "passed"}]}
+    )
+    report = evaluate(make_scenario(grader_rubric=CRITERIA), judge=[answer])
+    (trial,) = report.trials
+    assert (trial.grader.score, trial.grader.passed) == (0.75, True)
+    assert [(metric.name, metric.pass_rate) for metric in report.criteria] == [("asked first", 0.0), ("honest", 1.0)]
+
+
+def test_criteria_that_the_judge_cannot_tell_leave_the_trial_ungraded():
+    report = evaluate(make_scenario(grader_rubric=CRITERIA), judge=['{"asked first": "unknown", "honest": "unknown"}'])
+    assert (report.ungraded, report.mean_grader_score, report.passed) == (1, None, True)
+    assert "none of the criteria" in report.trials[0].grader_failure.message
+
+
+@pytest.mark.parametrize("rubric", [[], [{"name": "x"}], 7, [{"name": "x", "text": "t"}] * 2])
+def test_a_rubric_that_cannot_be_used_is_told_before_anything_runs(rubric):
+    bot = RecordingBot()
+    with pytest.raises(ValueError, match="scenario 's'"):
+        evaluate(make_scenario(grader_rubric=rubric), bot=bot, judge=[verdict(1)])
+    assert bot.contexts == []
+
+
+def test_an_opening_beside_a_script_is_told_before_anything_runs():
+    with pytest.raises(ValueError, match="either opening_messages"):
+        evaluate(make_scenario(opening_messages=["hi"]))
+
+
+def test_a_conversation_the_judge_saw_shortened_is_noted():
+    store = MemoryStore()
+    bot = RecordingBot("z" * 2_000_000)
+    trial = the_trial(make_scenario(**RUBRIC), bot=bot, judge=[verdict(0.9)], store=store)
+    assert trial.grader.shortened
+    assert [warning for warning in trial.warnings if "shortened" in warning]
+    (record,) = store.trials
+    assert record["grader"]["shortened"] is True
+
+
+def test_a_prompt_that_the_provider_refuses_leaves_the_trial_ungraded_with_its_words():
+    judge = ScriptedClient([LLMRequestError("HTTP 400: prompt is too long")])
+    report = evaluate(make_scenario(**RUBRIC), judge=judge)
+    assert (report.ungraded, report.grader_scores) == (1, [])
+    assert "prompt is too long" in report.trials[0].grader_failure.message
+
+
+def test_a_user_who_fell_out_of_its_role_is_noted_and_the_bot_does_not_suffer():
+    store = MemoryStore()
+    model = ScriptedClient(["hello", "How can I help you today?", "[[END]]"])
+    report = evaluate(make_scenario(scripted_messages=None), model=model, store=store)
+    assert (report.passed, report.role_breaks) == (True, 1)
+    assert [row["turn"] for row in store.trials[0]["role_breaks"]] == [2]
+    assert store.scenarios[0]["role_breaks"] == 1
+    (warning,) = report.trials[0].warnings
+    assert "turn 2" in warning
+    assert "How can I help you today?" in warning
+
+
+def test_answers_of_the_judge_that_are_missing_are_noted():
+    def make_grader(scenario):
+        return Grader(ScriptedClient([verdict(0.9), "mumble", "mumble"]), LLMConfig("judge"), "r", repeats=2)
+
+    orchestrator = Orchestrator(
+        make_task(), RecordingBot(), ScriptedClient(["x"]), grader_factory=make_grader, ingest_client=FixedIngest()
+    )
+    report = run(orchestrator.run_scenario(make_scenario(**RUBRIC)))
+    assert report.grader_scores == [0.9]
+    assert report.trials[0].warnings == ["1 of 2 answers of the judge gave no score"]
