@@ -250,3 +250,21 @@ def test_the_judge_s_verdict_its_absence_and_its_failure_differ():
     failed = render_transcript(record(judge_asked=True, grader_failure={"message": "no verdict in what it said"}))
     assert "- judge: no verdict. no verdict in what it said" in failed
     assert "- judge" not in render_transcript(record())
+
+
+def test_a_judge_s_criteria_and_answers_stand_in_the_transcript():
+    grader = {
+        "score": 0.8,
+        "reasoning": "Mostly.",
+        "criteria": [
+            {"name": "asked first", "verdict": "passed", "reason": "it asked"},
+            {"name": "honest", "verdict": "cannot_tell", "reason": ""},
+        ],
+        "scores": [0.7, 0.9],
+        "repeats": 3,
+        "agreement": 0.75,
+    }
+    text = render_transcript(record(grader=grader))
+    assert "- judge: 0.80 (mean of 0.70, 0.90; asked 3 times, agreement 0.75). Mostly.\n" in text
+    assert "    - asked first: passed: it asked\n    - honest: cannot tell\n" in text
+    assert "- judge: 0.80. Fine.\n" in render_transcript(record(grader={"score": 0.8, "reasoning": "Fine."}))

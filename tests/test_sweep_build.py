@@ -8,8 +8,20 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from fakes import run
-from sonar_eval import Action, ConfigError, ConversationLog, Fidelity, LLMConfig, Message, Severity, Transcript, Turn
+from sonar_eval import (
+    Action,
+    ConfigError,
+    ConversationLog,
+    Criterion,
+    Fidelity,
+    LLMConfig,
+    Message,
+    Severity,
+    Transcript,
+    Turn,
+)
 from sonar_eval.adapter.http import HTTPBotAdapter
+from sonar_eval.rubric import criteria_of
 from sonar_eval.sweep.app import prepare
 from sonar_eval.sweep.build import (
     build_adapter,
@@ -218,3 +230,46 @@ def test_the_variant_says_which_variable_holds_the_key_and_never_the_key(monkeyp
     assert variant.model_params["api_key_env"] == "OPENAI_API_KEY"
     assert variant.model_params["temperature"] == 0.1
     assert "sk-secret" not in str(variant)
+
+
+def test_a_rubric_may_be_a_list_of_criteria(tmp_path):
+    text = """
+name: kindly
+user_instructions: x
+offline_user: {opening: [Hello]}
+rubric:
+  - {name: kind, text: The bot was kind., weight: 2}
+  - {name: honest, text: The bot was honest.}
+"""
+    conf = option(tmp_path, "scenario", "kindly", text)
+    check(conf)
+    scenario = build_scenario(conf)
+    assert criteria_of(scenario.grader_rubric) == (
+        Criterion("kind", "The bot was kind.", 2),
+        Criterion("honest", "The bot was honest."),
+    )
+
+
+def test_a_guest_goes_on_after_a_scripted_opening(tmp_path):
+    text = "name: opened\nuser_instructions: x\nopening_messages: [one, two]\n"
+    conf = option(tmp_path, "scenario", "opened", text)
+    check(conf)
+    assert build_scenario(conf).opening_messages == ["one", "two"]
+    lost = [Message("user", "open"), *[Message("user", "what?")] * 3]
+    assert run(build_user(conf).complete(LLMConfig("guest"), "", lost)) == "I'll leave it then. [[END]]"
+
+
+def test_the_judge_is_asked_as_often_and_shown_as_much_as_is_configured():
+    conf = read("grader.repeats=3", "grader.max_prompt_chars=5000", "grader.timeout_s=9")
+    scenario = build_scenario(conf)
+    log = ConversationLog("c", [Turn("hi", ("z" * 90_000,))])
+    result = run(build_grader_factory(conf)(scenario).grade(Transcript("c"), log))
+    assert (result.repeats, len(result.scores), result.agreement, result.shortened) == (3, 3, 1.0, True)
+
+
+def test_the_limits_of_a_trial_and_a_job_reach_the_task():
+    conf = read("task.trial_timeout_s=5", "task.job_timeout_s=50", "task.user_timeout_s=2")
+    task = build_task(conf, ingest_base_url="http://unused", api_key=None)
+    assert (task.trial_timeout_s, task.job_timeout_s, task.user_timeout_s) == (5, 50, 2)
+    plain = build_task(read(), ingest_base_url="http://unused", api_key=None)
+    assert (plain.trial_timeout_s, plain.job_timeout_s, plain.user_timeout_s) == (None, None, 600)

@@ -113,6 +113,18 @@ MISTAKES = [
     ("scenario.offline_user.opening=[]", "scenario 'order_latte': user=offline needs offline_user.opening"),
     ("scenario.offline_user.cues=[{wen:x}]", "offline_user, cue 0: expected when and say"),
     ('scenario.offline_user.cues=[{when:"(",say:x}]', "when: '(' is no regular expression"),
+    ("scenario.rubric=[{name:kind}]", "scenario 'order_latte': rubric, criterion 1: missing text"),
+    ("scenario.rubric=[{name:a,text:x},{name:A,text:y}]", "two criteria are named 'A', 'a'"),
+    ("scenario.rubric=7", "rubric must be a text or a list of criteria (name, text, weight), got 7"),
+    ("grader.repeats=0", "grader: repeats must be a whole number of 1 or more, got 0"),
+    ("grader.timeout_s=0", "grader: timeout_s must be more than 0 seconds, got 0.0"),
+    ("grader.max_prompt_chars=1000", "leave under 1000 for the conversation; shorten them or raise max_prompt_chars"),
+    (
+        "scenario.opening_messages=[hi] scenario.scripted_messages=[ho]",
+        "scenario 'order_latte': give either opening_messages (then a model goes on) or scripted_messages",
+    ),
+    ("task.trial_timeout_s=0", "trial_timeout_s must be more than 0 seconds, got 0.0"),
+    ("task.job_timeout_s=-1", "job_timeout_s must be more than 0 seconds, got -1.0"),
     # files and neighbours
     ("prompt.text_file=nowhere.md", "prompt 'v1': no file 'nowhere.md' in "),
     ("ingest=external ingest.base_url=http://127.0.0.1:1", "is it running? (python -m sonar_eval.ingest)"),
