@@ -31,7 +31,7 @@ ROOMS = {
         "evidence",
         "utterance",
     },
-    "engine": {"config", "simulator", "grader", "limits", "trial", "orchestrator", "scheduler"},
+    "engine": {"config", "simulator", "grader", "limits", "utterance", "trial", "orchestrator", "scheduler"},
     "outputs": {"tracking", "report"},
     "entry": {"sweep", "cli", "__main__"},
     "ingest": {"ingest"},

@@ -95,7 +95,22 @@ def test_a_score_that_may_mean_anything_else_is_a_problem(score):
     assert read_verdict(f'{{"score": {score}, "reasoning": "r"}}').problem
 
 
-@pytest.mark.parametrize("raw", ["", "  \n", None, "The bot did well.", '{"reasoning": "fine"}', "{}", "[]", "{{{["])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "{{'score': 0.8}}",
+        "[" * 50_000,
+        "{'a':" * 50_000,
+        "",
+        "  \n",
+        None,
+        "The bot did well.",
+        '{"reasoning": "fine"}',
+        "{}",
+        "[]",
+        "{{{[",
+    ],
+)
 def test_an_answer_without_a_score_is_a_problem(raw):
     reading = read_verdict(raw)
     assert reading.score is None

@@ -186,7 +186,7 @@ def _placed_calls(transcript: Transcript) -> list[tuple[str, ToolInvocation]]:
 
 
 class _Writer:
-    """Writes entries, each part of them within its number of characters, and counts what was left out."""
+    """Write entries, each part of them within its number of characters, and count what was left out."""
 
     def __init__(self, message: int, data: int) -> None:
         self._message = message

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .verdict import without_thinking
 
-_MARKUP = r"[`*_~\"'“”„‘’«»()<>]*"
+_MARKUP = r"[`*_~\"'“”„‘’«»()<>]{0,12}"
 _OPENED = rf"(?:```\w*\s*|(?:^[ \t]*>[ \t]*)?{_MARKUP})"
 _CLOSED = rf"(?:\s*```|{_MARKUP})"
 _OWN_NAME = re.compile(r"\s*[*_\[]*(?:user|human|customer)[*_\]]*\s*:[*_]*[ \t]*", re.IGNORECASE)
@@ -32,7 +32,7 @@ class Utterance:
 
 
 class EndSignal:
-    """Finds the end signal in whatever clothes it comes.
+    """Find the end signal in whatever clothes it comes.
 
     Case does not matter, nor markup, quotes or a code fence around it, nor blanks between its signs: `[[ end ]]`
     within `**` is `[[END]]`. Wherever it stands it ends the conversation, and all beside it is still said. A

@@ -29,6 +29,7 @@ _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _CUT_SCORE = re.compile(r"[\"']?score[\"']?\s*:\s*([\"']?)([^,}\n\"']+)\1", re.IGNORECASE)
 _QUOTED_SCORE = re.compile(r"[\"']score[\"']\s*:\s*([\"']?)([^,}\n\"']+)\1", re.IGNORECASE)
 _CUT_REASON = re.compile(r"[\"']?(?:reasoning|reason)[\"']?\s*:\s*[\"'](.*)", re.IGNORECASE | re.DOTALL)
+_TRIED = 500
 _FRACTION = re.compile(r"(-?[\d.]+)\s*/\s*([\d.]+)")
 
 
@@ -255,12 +256,14 @@ def _repaired(text: str) -> Iterator[Any]:
         for parse in (lambda source: json.loads(source, strict=False), ast.literal_eval):
             try:
                 yield parse(candidate)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
 
 
 def _openings(text: str) -> list[int]:
-    return [place for place, character in enumerate(text) if character in "{["]
+    places = [place for place, character in enumerate(text) if character in "{["]
+    # A model that runs wild writes nothing else; each place tried costs as much as the text is long.
+    return places if len(places) <= 2 * _TRIED else places[:_TRIED] + places[-_TRIED:]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -93,7 +93,8 @@ def _judge_criteria(rubric: str, scene: _Scene) -> list[dict[str, str]]:
     for found in filter(None, map(_CRITERION.match, rubric.splitlines())):
         rule = _rule(found.group(2))
         verdict = "cannot_tell" if rule is None else "passed" if rule(scene) else "failed"
-        verdicts.append({"name": json.loads(found.group(1)), "reason": found.group(2), "verdict": verdict})
+        reason = "the offline judge has no rule for it" if rule is None else "by a fixed rule"
+        verdicts.append({"name": json.loads(found.group(1)), "reason": reason, "verdict": verdict})
     return verdicts
 
 
