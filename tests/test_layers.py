@@ -29,7 +29,6 @@ ROOMS = {
         "rubric",
         "jury",
         "evidence",
-        "utterance",
     },
     "engine": {"config", "simulator", "grader", "limits", "utterance", "trial", "orchestrator", "scheduler"},
     "outputs": {"tracking", "report"},
