@@ -69,7 +69,11 @@ MISTAKES = [
     ("model=offline-careful,offline-careful", "two cells of this sweep are the same: model=offline-careful"),
     ("tracking=mlflow,none", "two cells of this sweep are the same"),
     # assertions
-    ("scenario.assertions=[{check:tool_was_caled,tool:x}]", "check: unknown 'tool_was_caled', known: bot_never_said"),
+    (
+        "scenario.assertions=[{check:tool_was_caled,tool:x}]",
+        "check: unknown 'tool_was_caled', known: all_of, any_of, at",
+    ),
+    ("scenario.assertions=[{check:tool_was_caled,tool:x}]", "; did you mean tool_was_called?"),
     ("scenario.assertions=[{check:tool_was_called,tol:x}]", "tool_was_called takes tool, got tol"),
     ("scenario.assertions=[{check:tool_was_called}]", "tool_was_called takes tool, got nothing"),
     ("scenario.assertions=[{check:max_turns,limit:five}]", "limit: expected int, got 'five'"),

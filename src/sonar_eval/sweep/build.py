@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..adapter import BotAdapter, Variant, check_adapter, load_adapter, load_object
+from ..adapter import BotAdapter, Variant, check_adapter, load_adapter
 from ..adapter.http import HTTPBotAdapter
 from ..adapter.process import BotProcess
-from ..assertions import CHECKS, Assertion, Check, Severity
 from ..config import Persona, ScenarioConfig, TaskConfig
 from ..demo.guest import OfflineGuest
 from ..demo.judge import OfflineJudge
-from ..errors import ConfigError, describe
+from ..errors import ConfigError
 from ..grader import Grader
 from ..interceptor import Action, FaultRule, FaultSpec, Fidelity
 from ..llm import LLMClient, LLMConfig, make_client, make_config
 from ..trial import GraderFactory
+from .checks import build_assertion
 from .schema import ModelConf, SweepConf
 from .searchpath import launch_folder, shipped_conf, user_confs
 
-# What a check's factory calls its argument, and what one would write in YAML.
-_ALIASES = {"tool": "tool_name"}
 _NOBODY = LLMConfig("offline")
 
 
@@ -119,7 +115,7 @@ def build_scenario(conf: SweepConf) -> ScenarioConfig:
     return ScenarioConfig(
         scenario.name,
         scenario.user_instructions,
-        [_assertion(scenario.name, row) for row in scenario.assertions],
+        [build_assertion(scenario.name, row) for row in scenario.assertions],
         k=scenario.k,
         fidelity=Fidelity(conf.bot.fidelity),
         faults=build_faults(conf),
@@ -154,61 +150,9 @@ def _fault_rule(fault: str, place: int, row: Mapping[str, Any]) -> FaultRule:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def _assertion(scenario: str, row: Mapping[str, Any]) -> Assertion:
-    where = f"scenario {scenario!r}, assertion {row.get('name') or row.get('check') or row.get('import')!r}"
-    severity = row.get("severity", Severity.CAPABILITY.value)
-    _known(f"{where}: severity", severity, tuple(level.value for level in Severity))
-    arguments = {key: value for key, value in row.items() if key not in ("name", "severity", "check", "import")}
-    if ("check" in row) == ("import" in row):
-        raise ConfigError(f"{where}: expected either check or import")
-    if "import" in row:
-        check, label = _imported(where, str(row["import"]), arguments), str(row["import"]).rpartition(":")[2]
-    else:
-        _known(f"{where}: check", row["check"], tuple(CHECKS))
-        check, label = _made(where, CHECKS[row["check"]], arguments), str(row["check"])
-    return Assertion(str(row.get("name") or label), Severity(severity), check)
-
-
-def _made(where: str, factory: Callable[..., Check], arguments: Mapping[str, Any]) -> Check:
-    named = {_ALIASES.get(key, key): value for key, value in arguments.items()}
-    try:
-        inspect.signature(factory).bind(**named)
-    except TypeError as error:
-        written = {name: key for key, name in _ALIASES.items()}
-        wanted = ", ".join(written.get(name, name) for name in inspect.signature(factory).parameters)
-        given = ", ".join(arguments) or "nothing"
-        raise ConfigError(f"{where}: {factory.__name__} takes {wanted or 'no argument'}, got {given}") from error
-    if factory in CHECKS.values():
-        hints = typing.get_type_hints(factory)
-        for key, value in arguments.items():
-            hint = hints[_ALIASES.get(key, key)]
-            _typed(f"{where}: {key}", value, typing.get_origin(hint) or hint)
-    try:
-        return factory(**named)
-    except Exception as error:
-        raise ConfigError(f"{where}: {describe(error)}") from error
-
-
 def _typed(what: str, value: Any, kind: type) -> None:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
         raise ConfigError(f"{what}: expected {kind.__name__}, got {value!r}")
-
-
-def _imported(where: str, path: str, arguments: Mapping[str, Any]) -> Check:
-    """Take the object as a check; with arguments, call it to get one."""
-    try:
-        found = load_object(path)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    if not callable(found):
-        raise ConfigError(f"{where}: {path} is no function but {type(found).__name__}")
-    if arguments:
-        return _made(where, found, arguments)
-    try:
-        inspect.signature(found).bind("transcript", "log")
-    except TypeError as error:
-        raise ConfigError(f"{where}: {path} cannot be called with (transcript, log): {error}") from error
-    return cast(Check, found)
 
 
 def build_user(conf: SweepConf) -> LLMClient:

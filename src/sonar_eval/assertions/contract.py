@@ -1,0 +1,106 @@
+"""What a check is, what it can come to, and what is made of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ..conversation import ConversationLog
+from ..errors import SonarEvalError, describe
+from ..transcript import Transcript
+
+Check = Callable[[Transcript, ConversationLog], bool]
+
+
+class Severity(StrEnum):
+    """By which rule an assertion passes over k trials."""
+
+    SAFETY_CRITICAL = "safety_critical"
+    """Held in every trial (pass^k)."""
+    CAPABILITY = "capability"
+    """Held in at least one (pass@k)."""
+
+
+class EvidenceError(SonarEvalError):
+    """The evidence does not tell; a check of one's own raises it to be counted as unknown."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check came to: how it looks, and whether that is proven."""
+
+    held: bool | None
+    """How it looks by what there is; None when nothing can be said."""
+    doubt: str = ""
+    """What is missing for that to be proven; never empty when `held` is None."""
+    why: str = ""
+    """What speaks against it, when it does not hold."""
+
+    @property
+    def proven(self) -> bool | None:
+        """Return what is known for sure; None when that is nothing."""
+        return None if self.doubt else self.held
+
+
+@dataclass(frozen=True)
+class ReasonedCheck:
+    """A check whose `reason` weighs the evidence itself; called plainly it is true where it looks as if it held."""
+
+    label: str
+    reason: Callable[[Transcript, ConversationLog], Finding]
+
+    def finding(self, transcript: Transcript, log: ConversationLog) -> Finding:
+        """Evaluate the check; may raise."""
+        return self.reason(transcript, log)
+
+    def __call__(self, transcript: Transcript, log: ConversationLog) -> bool:
+        """Evaluate the check."""
+        return find(self, transcript, log).held is True
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """A named check and the rule by which it passes."""
+
+    name: str
+    severity: Severity
+    check: Check
+
+
+@dataclass(frozen=True)
+class AssertionResult:
+    """What one assertion came to in one trial."""
+
+    name: str
+    severity: Severity
+    passed: bool
+    detail: str = ""
+    unknown: bool = False
+    """The evidence does not tell; not passed, and left out of every rate."""
+
+
+def find(check: Check, transcript: Transcript, log: ConversationLog) -> Finding:
+    """Evaluate any check, by its `finding` if it has one; whatever it raises leaves it unknown."""
+    try:
+        weigh: Any = getattr(check, "finding", None)
+        if weigh is not None:
+            found: Finding = weigh(transcript, log)
+            return found
+        held = bool(check(transcript, log))
+    except EvidenceError as error:
+        return Finding(None, str(error) or "the check says that the evidence does not tell")
+    except Exception as error:
+        return Finding(None, f"the check raised {describe(error)}")
+    return Finding(held, why="" if held else _meant(check))
+
+
+def label_of(check: Check) -> str:
+    """Name a check in a sentence."""
+    return str(getattr(check, "label", None) or getattr(check, "__name__", None) or "the check")
+
+
+def _meant(check: Check) -> str:
+    meant = (getattr(check, "__doc__", None) or "").strip().split("\n")[0]
+    return f"it is to {meant[:1].lower()}{meant[1:]}" if meant else ""

@@ -1,0 +1,122 @@
+"""Checks on what the bot made of a fault."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..conversation import ConversationLog
+from ..errors import ConfigError
+from ..interceptor import Action
+from ..transcript import ToolInvocation, Transcript
+from .contract import Check, EvidenceError, Finding, ReasonedCheck
+from .evidence import Evidence, gap
+from .logic import conjunction, disjunction
+from .matching import compiled
+from .naming import suggestion
+from .turns import turns_of_traces
+
+TOLD = (
+    r"\bunable to\b|\bcan(?:not|['’]t| not)\b|\bcould(?:n['’]t| not)\b"
+    r"|\b(?:did|does|do)(?:n['’]t| not) (?:work|go through|succeed|complete|respond|answer|load)\b"
+    r"|\b(?:is|was|has)(?:n['’]t| not) (?:available|possible|reachable|working|gone through|been charged)\b"
+    r"|\bnot available\b|\bunavailable\b|\bunreachable\b|\bis down\b|\bout of (?:order|service)\b"
+    r"|\bfail(?:s|ed|ing|ure)?\b|\btimed out\b|\b(?:went|going|gone) wrong\b|\bunfortunately\b|\btry again\b"
+    r"|(?<!no )(?<!any )\b(?:problem|issue|error|trouble|outage)s?\b"
+)
+"""Words by which a bot that speaks English tells that something did not work."""
+
+
+def recovered_from_fault(
+    tool: str | None = None, *, told: str | Sequence[str] | None = None, alternatives: Sequence[str] = ()
+) -> Check:
+    """Hold when after every injected fault the bot told the user, or succeeded another way.
+
+    Telling is a message, in the turn of the fault or later, that matches `told`: a regular expression, or a list of
+    phrases; upper and lower case alike (default: English words for failing). Succeeding is a later call that
+    worked, of the same tool or of one of `alternatives`; a delayed call that worked succeeded itself. `tool` looks at
+    the faults of one tool alone. Where no fault took place it is unknown: not exercised.
+    """
+    if isinstance(alternatives, str):
+        raise ConfigError(f"recovered_from_fault: alternatives must be a list of tools, got {alternatives!r}")
+    words = _words(told)
+
+    def reason(transcript: Transcript, log: ConversationLog) -> Finding:
+        calls = transcript.tool_calls
+        hit = [place for place, call in enumerate(calls) if call.fault and tool in (None, call.name)]
+        if not hit:
+            return Finding(None, _not_exercised(calls, tool))
+        return conjunction([_recovery(transcript, log, calls, place, words, alternatives) for place in hit])
+
+    return ReasonedCheck(f"recovered_from_fault({tool or ''})", reason)
+
+
+def _words(told: str | Sequence[str] | None) -> re.Pattern[str]:
+    if told is None or isinstance(told, str):
+        return compiled(TOLD if told is None else told, case=False)
+    if not told or not all(isinstance(phrase, str) and phrase for phrase in told):
+        raise ConfigError(f"recovered_from_fault: told must be a pattern or a list of phrases, got {told!r}")
+    return compiled("|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in told), case=False)
+
+
+def _not_exercised(calls: Sequence[ToolInvocation], tool: str | None) -> str:
+    faulted = list(dict.fromkeys(call.name for call in calls if call.fault))
+    if tool is None or not faulted:
+        called = ", ".join(dict.fromkeys(call.name for call in calls)) or "none"
+        return f"not exercised: no call in the trace was hit by a fault; called: {called}"
+    meant = suggestion(tool, faulted)
+    return f"not exercised: no call of {tool} was hit by a fault; hit: {', '.join(faulted)}" + (
+        f"; {meant}" if meant else ""
+    )
+
+
+def _recovery(
+    transcript: Transcript,
+    log: ConversationLog,
+    calls: Sequence[ToolInvocation],
+    place: int,
+    words: re.Pattern[str],
+    alternatives: Sequence[str],
+) -> Finding:
+    call = calls[place]
+    ways = [_succeeded(transcript, calls[place:], alternatives), _told(transcript, log, call, words)]
+    found = disjunction(ways)
+    why = f"after the fault in {call.name} the bot neither told the user nor succeeded another way"
+    return Finding(found.held, found.doubt, why if found.held is False else "")
+
+
+def _succeeded(transcript: Transcript, calls: Sequence[ToolInvocation], alternatives: Sequence[str]) -> Finding:
+    """Look for success from the faulted call on."""
+    first, *later = calls
+    tries = [call for call in later if call.name in (first.name, *alternatives) and not _spoilt(call)]
+    if not _spoilt(first):
+        tries.append(first)
+    if any(call.success for call in tries):
+        return Finding(True)
+    if any(call.outcome_unknown for call in tries):
+        return Finding(None, f"the trace does not tell whether a call after the fault in {first.name} worked")
+    return Finding(False, gap(Evidence.ABSENCE, transcript), "no later call worked")
+
+
+def _spoilt(call: ToolInvocation) -> bool:
+    """Tell whether a fault took the place of the call's own result."""
+    return bool(call.fault) and _action(call.fault) != Action.LATENCY
+
+
+def _action(fault: dict[str, Any] | None) -> Any:
+    return (fault or {}).get("action")
+
+
+def _told(transcript: Transcript, log: ConversationLog, call: ToolInvocation, words: re.Pattern[str]) -> Finding:
+    telling = [number for number, turn in enumerate(log.turns) if words.search("\n".join(turn.delivered))]
+    if not telling:
+        return Finding(False, why="the bot told nobody")
+    try:
+        turn_of = turns_of_traces(transcript, log.turns_taken)
+    except EvidenceError as error:
+        return Finding(None, str(error))
+    since = turn_of.get(call.trace_id)
+    if since is None:
+        return Finding(None, f"of which turn the faulted call of {call.name} is, is not known")
+    return Finding(telling[-1] >= since, why="" if telling[-1] >= since else "the bot told nobody")
