@@ -59,6 +59,7 @@ def trial_record(scenario: str, trial: TrialResult, *, grader_required: bool = F
         "changed_after_grading": trial.changed_after_grading,
         "redacted": bool(trial.transcript and trial.transcript.redacted),
         "conversation": [asdict(turn) for turn in trial.log.turns],
+        "final_state": trial.log.final_state,
         "transcript": _write_transcript(trial.transcript),
     }
 
@@ -78,6 +79,7 @@ def read_trial(record: dict[str, Any]) -> TrialResult:
         record["terminated"],
         EndReason(record["ended_by"]) if record["ended_by"] else None,
         role_breaks=[RoleBreak(**row) for row in record.get("role_breaks", ())],
+        final_state=record.get("final_state"),
     )
     return TrialResult(
         conversation_id,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from .adapter import BotAdapter, Seed, Session, TrialContext
+from .adapter import BotAdapter, Seed, Session, TrialContext, take_snapshot
 from .assertions import AssertionEngine, AssertionResult
 from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog, EndReason
@@ -22,7 +22,7 @@ from .limits import Deadline, job_deadline, job_over, until, within
 from .llm import LLMClient, LLMConfig
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .simulator import UserSimulator
-from .transcript import Expectation, Transcript
+from .transcript import Expectation, Transcript, carry_marks, mark_faults
 
 GraderFactory = Callable[[ScenarioConfig], Grader]
 
@@ -140,6 +140,19 @@ async def _simulate(parts: Parts, scenario: ScenarioConfig, story: _Story, sessi
         await simulator.run(parts.adapter, session, story.log)
     if story.log.ended_by is EndReason.SILENT_USER:
         raise SimulatorError("the simulated user said nothing, twice in a row", step="user model")
+    await _keep_state(parts, story, session)
+
+
+async def _keep_state(parts: Parts, story: _Story, session: Session) -> None:
+    """Keep the state that the adapter shows before teardown; what it cannot show is a note, and unknown to checks."""
+    try:
+        async with asyncio.timeout(parts.task.teardown_timeout_s):
+            with boundary(Owner.HARNESS, "snapshot"):
+                story.log.final_state = await take_snapshot(parts.adapter, session)
+    except TimeoutError:
+        story.warnings.append(f"the snapshot did not end within {parts.task.teardown_timeout_s:g} s")
+    except BoundaryError as error:
+        story.warnings.append(f"the snapshot failed: {error}")
 
 
 async def _tear_down(parts: Parts, story: _Story, session: Session) -> None:
@@ -183,6 +196,7 @@ async def _salvage(parts: Parts, conversation_id: str) -> Transcript | None:
 
 
 async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> TrialResult:
+    _mark_faults(story)
     result = TrialResult(
         story.context.conversation_id,
         [],
@@ -213,6 +227,7 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
 
 async def rejudge(scenario: ScenarioConfig, trial: TrialResult, transcript: Transcript) -> None:
     """Evaluate the assertions of a trial over a trace that grew after it was graded, and say so."""
+    transcript = carry_marks(trial.transcript, transcript)
     trial.transcript, trial.changed_after_grading = transcript, True
     trial.warnings.append("changed after grading: spans came later; the assertions were evaluated again")
     if trial.outcome is Outcome.JUDGED:
@@ -251,6 +266,13 @@ async def _grade(parts: Parts, scenario: ScenarioConfig, story: _Story, result: 
 def _judge_notes(verdict: GraderResult) -> list[str]:
     lost = verdict.repeats - len(verdict.scores) if verdict.repeats > 1 else 0
     return [f"{lost} of {verdict.repeats} answers of the judge gave no score"] if lost > 0 else []
+
+
+def _mark_faults(story: _Story) -> None:
+    """Show checks and judge which calls our own interceptors hit, should the bot not have marked its spans."""
+    ledger = story.context.faults.ledger
+    if story.transcript is not None and ledger is not None:
+        story.transcript = mark_faults(story.transcript, ledger.firings, ledger.calls_seen)
 
 
 def _faults(story: _Story) -> list[RuleReport]:

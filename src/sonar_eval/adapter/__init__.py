@@ -4,6 +4,7 @@ from ..conversation import Delivered, Form, FormField, FormSubmission
 from ..interceptor import FaultSpec, Fidelity
 from .contract import BaseBotAdapter, BotAdapter, Seed, Session, TrialContext, Variant
 from .loading import check_adapter, load_adapter, load_object, validate_bot_adapter
+from .snapshot import take_snapshot
 
 __all__ = [
     "BaseBotAdapter",
@@ -21,5 +22,6 @@ __all__ = [
     "check_adapter",
     "load_adapter",
     "load_object",
+    "take_snapshot",
     "validate_bot_adapter",
 ]

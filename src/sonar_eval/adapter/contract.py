@@ -59,7 +59,11 @@ class Session:
 
 
 class BotAdapter(Protocol):
-    """Connect one bot to the harness."""
+    """Connect one bot to the harness.
+
+    An adapter may also have `snapshot(session)`, plain or async: the state the bot is in after the last turn, as
+    plain JSON values, which `final_state` checks.
+    """
 
     name: str
 

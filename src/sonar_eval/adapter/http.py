@@ -16,6 +16,9 @@ from .process import BotProcess
 if TYPE_CHECKING:
     import httpx
 
+# What bots answer that were made before there was a snapshot, or by hand.
+_NO_SUCH_ROUTE = (404, 405, 501)
+
 
 class HTTPBotAdapter:
     """Drive the bot at `base_url`, or start one with `command` first.
@@ -70,12 +73,19 @@ class HTTPBotAdapter:
         except ValueError as error:
             raise ConnectionError(f"{self.name} at {self._base_url} answered no turn: {error}") from error
 
+    async def snapshot(self, session: Session) -> Any:
+        """Ask for the state the bot is in; None from a bot that has no such route."""
+        path = f"/trials/{quote(session.conversation_id, safe='')}/snapshot"
+        body = await self._ask("GET", path, None, absent=_NO_SUCH_ROUTE)
+        return None if body is None else wire.read_snapshot(body)
+
     async def teardown_trial(self, session: Session) -> None:
         """Let the bot release the trial; one it does not know is torn down already."""
         path = f"/trials/{quote(session.conversation_id, safe='')}"
-        await self._ask("DELETE", path, None, allowed=(200, 404))
+        await self._ask("DELETE", path, None, absent=(404,))
 
-    async def _ask(self, method: str, path: str, body: Any, *, allowed: tuple[int, ...] = (200, 201)) -> Any:
+    async def _ask(self, method: str, path: str, body: Any, *, absent: tuple[int, ...] = ()) -> Any:
+        """Return the bot's answer; None where it answers with a status of `absent`, or with nothing."""
         import httpx
 
         url = self._base_url + path
@@ -87,7 +97,9 @@ class HTTPBotAdapter:
         except httpx.RequestError as error:
             ended = self._process.last_words() if self._process else ""
             raise ConnectionError(f"{method} {url}: {describe(error)}{ended}") from error
-        if response.status_code not in allowed:
+        if response.status_code in absent:
+            return None
+        if response.status_code not in (200, 201):
             said = f"{method} {url} answered {response.status_code}: {response.text[:500]}"
             raise (LLMTransportError if _blames_provider(response) else ConnectionError)(said)
         try:

@@ -2,6 +2,7 @@
 
 `POST   {base}/trials`               a setup, answered `{"conversation_id": …}`
 `POST   {base}/trials/{id}/turns`    a turn, answered with what was delivered
+`GET    {base}/trials/{id}/snapshot` the bot's state, answered `{"state": …}`; 404 from a bot that shows none
 `DELETE {base}/trials/{id}`          tear down; the bot flushes its spans before it answers
 """
 
@@ -129,6 +130,18 @@ def read_delivered(body: Mapping[str, Any]) -> Delivered:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"forms: expected objects with a name and named fields: {describe(error)}") from error
     return Delivered(tuple(messages), tuple(body.get("media") or ()), forms)
+
+
+def write_snapshot(state: Any) -> dict[str, Any]:
+    """Write the state a bot is in; it must be plain JSON values."""
+    return {"state": state}
+
+
+def read_snapshot(body: Any) -> Any:
+    """Read the state a bot is in; raises `ValueError` when it is not of this form."""
+    if not isinstance(body, Mapping) or "state" not in body:
+        raise ValueError(f"expected an object with the state in 'state', got {body!r}")
+    return body["state"]
 
 
 def read_form(row: Mapping[str, Any]) -> Form:

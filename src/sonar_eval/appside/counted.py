@@ -20,6 +20,10 @@ class CountedAdapter:
         self._inner = inner
         self._tenants: dict[str, str | None] = {}
         self.name = inner.name
+        snapshot = getattr(inner, "snapshot", None)
+        if snapshot is not None:
+            # Only then: an adapter without a snapshot is told by its not being there.
+            self.snapshot = snapshot
 
     async def __aenter__(self) -> Self:
         enter = getattr(self._inner, "__aenter__", None)

@@ -6,6 +6,7 @@ They let whoever reaches them inject faults: mount them in test deployments only
 from __future__ import annotations
 
 import hmac
+import inspect
 import json
 import logging
 import os
@@ -26,7 +27,10 @@ log = logging.getLogger(__name__)
 
 
 class Conversation(Protocol):
-    """One conversation of the bot."""
+    """One conversation of the bot.
+
+    It may also have `snapshot()`, plain or async: the state the bot is in, as plain JSON values.
+    """
 
     async def send(self, text: str, submission: FormSubmission | None) -> Delivered:
         """Answer one user turn."""
@@ -53,6 +57,7 @@ def trial_routes(
     return [
         Route(prefix + "/trials", _telling(desk.open), methods=["POST"]),
         Route(one + "/turns", _telling(desk.turn), methods=["POST"]),
+        Route(one + "/snapshot", _telling(desk.snapshot), methods=["GET"]),
         Route(one, _telling(desk.close), methods=["DELETE"]),
     ]
 
@@ -112,6 +117,19 @@ class _Desk:
         with self._identity(setup):
             delivered = await conversation.send(text, submission)
         return JSONResponse(wire.write_delivered(delivered))
+
+    async def snapshot(self, request: Request) -> Response:
+        if not self._allowed(request):
+            return _problem(401, f"no valid key in {wire.KEY_HEADER}")
+        found = self._conversations.get(request.path_params["conversation_id"])
+        if found is None:
+            return _problem(404, "no such conversation is open")
+        snapshot = getattr(found[0], "snapshot", None)
+        if snapshot is None:
+            return _problem(404, "this bot shows no state")
+        # Outside the conversation's identity: looking at the state is nothing that the bot did.
+        state = snapshot()
+        return JSONResponse(wire.write_snapshot(await state if inspect.isawaitable(state) else state))
 
     async def close(self, request: Request) -> Response:
         if not self._allowed(request):

@@ -75,6 +75,10 @@ class CafeConversation:
         answer = await self._agent.reply(text)
         return Delivered((answer,) if answer else (), forms=self._shop.take_forms())
 
+    def snapshot(self) -> dict[str, Any]:
+        """Show the books of the shop."""
+        return self._shop.snapshot()
+
     async def close(self) -> None:
         """Close the shop."""
         self._shop.close()
@@ -103,6 +107,11 @@ class CafeBot(BaseBotAdapter):
         with sonar_tracing.identity(conversation_id=session.conversation_id, tenant_id=tenant):
             delivered: Delivered = await conversation.send(user_msg, submission)
             return delivered
+
+    def snapshot(self, session: Session) -> Any:
+        """Show the books of the guest's shop."""
+        conversation, _ = session.handle
+        return conversation.snapshot()
 
     async def teardown_trial(self, session: Session) -> None:
         """Close the shop, send what spans are left, and say how many there were."""

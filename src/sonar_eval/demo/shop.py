@@ -64,6 +64,16 @@ class Shop:
         """Let the database go."""
         self._db.close()
 
+    def snapshot(self) -> dict[str, Any]:
+        """Show the orders with what was paid and refunded, and the deliveries, each by the id of its order."""
+        with self._lock:
+            orders = [self._order(row["id"]) for row in self._db.execute("SELECT id FROM orders ORDER BY id")]
+            deliveries = [dict(row) for row in self._db.execute("SELECT * FROM deliveries ORDER BY order_id")]
+        return {
+            name: {row.pop("order_id"): row for row in rows}
+            for name, rows in (("orders", orders), ("deliveries", deliveries))
+        }
+
     def take_forms(self) -> tuple[Form, ...]:
         """Return the forms that were asked for since the last call."""
         forms, self._forms = tuple(self._forms), []

@@ -2,6 +2,15 @@
 
 from ..errors import EmptyTranscriptError
 from .client import Expectation, IngestClient
+from .marks import carry_marks, mark_faults
 from .view import ToolInvocation, Transcript
 
-__all__ = ["EmptyTranscriptError", "Expectation", "IngestClient", "ToolInvocation", "Transcript"]
+__all__ = [
+    "EmptyTranscriptError",
+    "Expectation",
+    "IngestClient",
+    "ToolInvocation",
+    "Transcript",
+    "carry_marks",
+    "mark_faults",
+]
