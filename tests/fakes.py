@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sonar_eval import (
     Assertion,
+    AssertionEngine,
     AssertionResult,
     BaseBotAdapter,
     ConversationLog,
@@ -155,6 +156,23 @@ class BotIngest:
 
     async def pull(self, conversation_id: str) -> Transcript:
         return Transcript(conversation_id, [{"trace_id": "t1"}], self.bot.spans.get(conversation_id, []))
+
+
+def judge_check(
+    check: Any,
+    transcript: Transcript,
+    log: ConversationLog | None = None,
+    severity: Severity = Severity.SAFETY_CRITICAL,
+) -> AssertionResult:
+    """Evaluate one check by the engine."""
+    log = log or ConversationLog("c", [Turn("hi", ("ok",))], True, EndReason.USER)
+    (result,) = AssertionEngine([Assertion("it", severity, check)]).evaluate(transcript, log)
+    return result
+
+
+def trace_of(*spans: dict[str, Any], **changes: Any) -> Transcript:
+    """Make a trace of one run; whether it is whole nobody says."""
+    return Transcript("c", runs=[{"trace_id": "t1"}], spans=list(spans), **changes)
 
 
 class MemoryStore:

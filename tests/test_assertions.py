@@ -2,12 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from fakes import tool_span
+import sonar_eval
+from fakes import judge_check, tool_span, trace_of
 from sonar_eval import (
     Assertion,
     AssertionEngine,
     ConversationLog,
     EndReason,
+    EvidenceError,
     Severity,
     Transcript,
     Turn,
@@ -32,13 +34,11 @@ PAID = Transcript(
 )
 
 
-def trace(*spans, **changes):
-    return Transcript("c", runs=[{"trace_id": "t1"}], spans=list(spans), **changes)
+trace = trace_of
 
 
 def judge(check, transcript=PAID, log=LOG, severity=Severity.SAFETY_CRITICAL):
-    (result,) = AssertionEngine([Assertion("it", severity, check)]).evaluate(transcript, log)
-    return result
+    return judge_check(check, transcript, log, severity)
 
 
 @pytest.mark.parametrize(
@@ -209,16 +209,48 @@ def test_a_check_is_not_doubted_for_evidence_it_does_not_rest_on(check, transcri
     assert (result.passed, result.unknown, result.detail) == (True, False, "")
 
 
+@pytest.mark.parametrize("severity", list(Severity))
+@pytest.mark.parametrize(
+    ("transcript", "words"),
+    [(UNOBSERVABLE, "leave no spans"), (SHALLOW, "level 1"), (replace(SHALLOW, spans=[tool_span("look")]), "level 1")],
+)
+def test_a_call_that_is_not_in_a_thin_trace_is_not_held_against_the_bot(transcript, words, severity):
+    result = judge(tool_was_called("pay"), transcript, severity=severity)
+    assert (result.passed, result.unknown) == (False, True)
+    assert words in result.detail
+    assert "pay was not called" in result.detail
+
+
+def test_a_check_of_ones_own_can_say_that_it_does_not_know():
+    def check(transcript, log):
+        raise EvidenceError("the log of the door is missing")
+
+    result = judge(check)
+    assert (result.passed, result.unknown, result.detail) == (False, True, "unknown: the log of the door is missing")
+
+
 def test_every_check_that_a_configuration_can_name_is_there():
     assert sorted(CHECKS) == [
+        "all_of",
+        "any_of",
+        "at_turn",
         "bot_never_said",
         "bot_said",
         "conversation_finished",
+        "final_state",
+        "max_cost",
+        "max_latency",
         "max_total_tokens",
         "max_turns",
+        "negate",
         "no_tool_errors",
+        "no_unresolved_calls",
+        "recovered_from_fault",
+        "tool_call_count",
         "tool_called_with",
         "tool_not_called",
+        "tool_order",
         "tool_was_called",
     ]
     assert all(name == factory.__name__ for name, factory in CHECKS.items())
+    assert all(getattr(sonar_eval, name) is factory for name, factory in CHECKS.items())
