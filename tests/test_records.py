@@ -58,6 +58,7 @@ RICH = TrialResult(
         True,
         EndReason.USER,
         role_breaks=[RoleBreak(2, "it repeats the chatbot's last message", "Please fill in.")],
+        final_state={"orders": {"A-1": {"paid": 3.8}}},
     ),
     index=7,
     outcome=Outcome.BOT_FAILURE,
