@@ -2,8 +2,20 @@
 
 import pytest
 
-from fakes import MemoryStore, evaluate, make_scenario, tool_span
-from sonar_eval import Assertion, ConfigError, Outcome, Owner, Severity, Transcript, no_tool_errors
+from fakes import MemoryStore, ToolBot, evaluate, make_scenario, tool_span
+from sonar_eval import (
+    Action,
+    Assertion,
+    ConfigError,
+    FaultRule,
+    FaultSpec,
+    Outcome,
+    Owner,
+    Severity,
+    Transcript,
+    no_tool_errors,
+    recovered_from_fault,
+)
 from sonar_eval.errors import IngestError
 
 CHECK = [Assertion("no-tool-errors", Severity.SAFETY_CRITICAL, no_tool_errors())]
@@ -47,6 +59,17 @@ def test_a_failure_that_came_after_grading_fails_the_trial_and_is_told():
     assert "changed after grading" in trial.warnings[0]
     # The first verdict was on disk at once; the second stands after it.
     assert [record["passed"] for record in store.trials] == [True, False]
+
+
+def test_what_a_fault_hit_is_known_of_the_later_trace_too():
+    scenario = make_scenario(
+        faults=FaultSpec((FaultRule("pay", Action.REPLACE_OUTPUT, payload="no"),)),
+        assertions=[Assertion("recovered", Severity.SAFETY_CRITICAL, recovered_from_fault())],
+    )
+    (trial,) = evaluate(scenario, bot=ToolBot("pay"), ingest=GrowingIngest()).trials
+    assert trial.changed_after_grading
+    assert [bool(call.fault) for call in trial.transcript.tool_calls] == [True, False]
+    assert (trial.assertions[0].passed, trial.assertions[0].unknown) == (False, False)
 
 
 def test_a_trace_that_stayed_as_it_was_is_kept_once():

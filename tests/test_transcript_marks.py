@@ -47,8 +47,8 @@ def test_a_call_is_marked_where_it_is_plain_which_one_was_hit(spans, firings, se
 
 def test_marks_of_the_bot_s_own_are_left_as_they_are():
     own = {"action": "error", "rule": 7, "call_index": 0}
-    transcript = trace_of({**FAILED, "fault": own}, WORKED)
-    assert mark_faults(transcript, [fired()], {"pay": 2}).spans[0]["fault"] == own
+    transcript = trace_of({**FAILED, "fault": own}, {**FAILED, "span_id": "2"})
+    assert mark_faults(transcript, [fired(0), fired(1)], {"pay": 2}) is transcript
 
 
 def test_spans_are_told_apart_by_their_trace_too():
