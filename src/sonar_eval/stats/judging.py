@@ -1,0 +1,114 @@
+"""How far a judge can be trusted, and what its verdicts are worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from .counts import mean, variance
+from .significance import mcnemar_exact
+
+Table = Sequence[Sequence[float]]
+Ratings = Sequence[Sequence[float | None]]
+
+
+def cohen_kappa(table: Table) -> float | None:
+    """Return the agreement of two raters beyond chance (Cohen 1960); None when chance alone would be perfect."""
+    return _kappa(table, lambda i, j: float(i != j))
+
+
+def cohen_kappa_quadratic(table: Table) -> float | None:
+    """Return Cohen's kappa with disagreements weighted by their squared distance (Cohen 1968)."""
+    return _kappa(table, lambda i, j: float((i - j) ** 2))
+
+
+def _kappa(table: Table, weight: Callable[[int, int], float]) -> float | None:
+    total = sum(map(sum, table))
+    rows, columns = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
+    places = [(i, j) for i in range(len(rows)) for j in range(len(columns))]
+    seen = sum(weight(i, j) * table[i][j] for i, j in places)
+    by_chance = sum(weight(i, j) * rows[i] * columns[j] for i, j in places)
+    return 1 - seen * total / by_chance if by_chance else None
+
+
+def krippendorff_alpha_nominal(ratings: Ratings) -> float | None:
+    """Return the agreement of any number of raters on categories, missing ratings allowed (Krippendorff 1970).
+
+    One row per rater, one column per unit.
+    """
+    return _alpha(ratings, lambda x, y: float(x != y))
+
+
+def krippendorff_alpha_interval(ratings: Ratings) -> float | None:
+    """Return Krippendorff's alpha with disagreements weighted by their squared distance."""
+    return _alpha(ratings, lambda x, y: (x - y) ** 2)
+
+
+def _alpha(ratings: Ratings, distance: Callable[[float, float], float]) -> float | None:
+    units = [[value for value in unit if value is not None] for unit in zip(*ratings, strict=True)]
+    paired = [unit for unit in units if len(unit) > 1]
+    values = [value for unit in paired for value in unit]
+    observed = sum(sum(distance(x, y) for x in unit for y in unit) / (len(unit) - 1) for unit in paired)
+    expected = sum(distance(x, y) for x in values for y in values)
+    return 1 - (len(values) - 1) * observed / expected if expected else None
+
+
+def rogan_gladen(observed: float, sensitivity: float, specificity: float) -> float | None:
+    """Correct a judged pass rate for the judge's errors (Rogan and Gladen 1978); None for a judge that guesses.
+
+    Not clipped: outside 0..1, the calibration and the observation disagree.
+    """
+    power = sensitivity + specificity - 1
+    return (observed + specificity - 1) / power if power else None
+
+
+def rogan_gladen_se(
+    observed: float, n: int, sensitivity: float, n_positive: int, specificity: float, n_negative: int
+) -> float | None:
+    """Return the standard error of `rogan_gladen`, calibration noise included (Lang and Reiczigel 2014)."""
+    true = rogan_gladen(observed, sensitivity, specificity)
+    if true is None:
+        return None
+    noise = (
+        observed * (1 - observed) / n
+        + true**2 * sensitivity * (1 - sensitivity) / n_positive
+        + (1 - true) ** 2 * specificity * (1 - specificity) / n_negative
+    )
+    return math.sqrt(noise) / abs(sensitivity + specificity - 1)
+
+
+def ppi_mean(human: Sequence[float], judge_on_human: Sequence[float], judge_unlabelled: Sequence[float]) -> list[float]:
+    """Return [estimate, standard error] of a mean from many judged and few labelled (Angelopoulos et al. 2023)."""
+    errors = [y - f for y, f in zip(human, judge_on_human, strict=True)]
+    estimate = mean(judge_unlabelled) + mean(errors)
+    return [
+        estimate,
+        math.sqrt(variance(judge_unlabelled) / len(judge_unlabelled) + variance(errors) / len(errors)),
+    ]
+
+
+def ppi_plus_plus_mean(
+    human: Sequence[float], judge_on_human: Sequence[float], judge_unlabelled: Sequence[float]
+) -> list[float]:
+    """Return [weight, estimate]: as `ppi_mean`, the judge weighted by how well it agrees (PPI++, arXiv 2311.01453)."""
+    m, n = len(human), len(judge_unlabelled)
+    pooled = variance([*judge_on_human, *judge_unlabelled])
+    labels, judged = mean(human), mean(judge_on_human)
+    joint = sum((y - labels) * (f - judged) for y, f in zip(human, judge_on_human, strict=True)) / (m - 1)
+    weight = joint / ((1 + m / n) * pooled) if pooled else 0.0
+    return [weight, labels + weight * (mean(judge_unlabelled) - judged)]
+
+
+def repeat_judge_variance(scores: Sequence[Sequence[float]]) -> list[float | None]:
+    """Return [judge variance, trial variance, ICC(1)], a row per judged trial (Shrout and Fleiss 1979)."""
+    repeats = len(scores[0])
+    within = mean([variance(row) for row in scores])
+    between = repeats * variance([mean(row) for row in scores])
+    whole = between + (repeats - 1) * within
+    return [within, (between - within) / repeats, (between - within) / whole if whole else None]
+
+
+def position_bias(first_wins: int, second_wins: int) -> list[float | None]:
+    """Return [share won by the answer shown first, exact two-sided p], both orders of every pair judged."""
+    total = first_wins + second_wins
+    return [first_wins / total if total else None, mcnemar_exact(first_wins, second_wins)]
