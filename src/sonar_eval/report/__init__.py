@@ -1,6 +1,27 @@
-"""What people read: tables and transcripts."""
+"""What people read: tables, transcripts, comparisons."""
 
+from .arm import Arm, CellKey, CellTrials, cell_of
+from .compare import compare_arms
+from .comparison import Comparison, Contrast
+from .comparison_text import render_markdown, render_text
 from .render import ResultRow, result_table
 from .transcript import render_transcript
+from .wording import could_reveal, verdict_sentence, verdict_word
 
-__all__ = ["ResultRow", "render_transcript", "result_table"]
+__all__ = [
+    "Arm",
+    "CellKey",
+    "CellTrials",
+    "Comparison",
+    "Contrast",
+    "ResultRow",
+    "cell_of",
+    "compare_arms",
+    "could_reveal",
+    "render_markdown",
+    "render_text",
+    "render_transcript",
+    "result_table",
+    "verdict_sentence",
+    "verdict_word",
+]

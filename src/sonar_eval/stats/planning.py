@@ -65,7 +65,7 @@ def minimum_detectable_effect(
 def detectable_difference(
     var_a: float, var_b: float, trials: float, alpha: float = 0.05, power: float = 0.8
 ) -> float | None:
-    """Return the difference that so many trials per arm reveal by an exact test, as `trials_per_scenario_needed` has it."""
+    """Return the difference that so many trials per arm reveal; inverts `trials_per_scenario_needed`."""
     if trials <= 0:
         return None
     return min(1.0, (1 + math.sqrt(_factor(alpha, power) * (var_a + var_b) * trials)) / trials)
