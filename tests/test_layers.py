@@ -32,7 +32,7 @@ ROOMS = {
     },
     "engine": {"config", "simulator", "grader", "limits", "utterance", "trial", "orchestrator", "scheduler"},
     "outputs": {"tracking", "report"},
-    "entry": {"sweep", "cli", "__main__"},
+    "entry": {"sweep", "comparison", "cli", "__main__"},
     "ingest": {"ingest"},
     "appside": {"appside"},
     "demo": {"demo"},
@@ -80,6 +80,9 @@ THIRD_PARTY = {
     # omegaconf is Hydra's own configuration type; tqdm draws the progress of a sweep.
     "sweep": {"hydra", "omegaconf", "tqdm"},
     "cli": {"click"},
+    # The command line where a process starts; records of runs are fetched from MLflow.
+    "comparison.command": {"click"},
+    "comparison.found": {"mlflow"},
     # google.* is what opentelemetry-proto is made of; click reads the command line where a process starts.
     "ingest": {"starlette", "uvicorn", "sqlalchemy", "opentelemetry", "google", "click", "orjson"},
     # The API of OpenTelemetry, to mark the spans of a bot that is traced with it.

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from .comparison.command import compare, gate, plan
 from .version import __version__
 
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -49,6 +50,10 @@ def ui(uri: str, port: int) -> None:
     click.echo(f"MLflow on http://127.0.0.1:{port} in about ten seconds; Ctrl-C ends it", err=True)
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     os.execv(sys.executable, [*command, "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)])
+
+
+for command in (compare, gate, plan):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from .arm import Arm, CellKey, CellTrials, cell_of
 from .compare import compare_arms
 from .comparison import Comparison, Contrast
 from .comparison_text import render_markdown, render_text
+from .planning import Noise, Plan, make_plan, planning_line
 from .render import ResultRow, result_table
 from .transcript import render_transcript
 from .wording import could_reveal, verdict_sentence, verdict_word
@@ -14,10 +15,14 @@ __all__ = [
     "CellTrials",
     "Comparison",
     "Contrast",
+    "Noise",
+    "Plan",
     "ResultRow",
     "cell_of",
     "compare_arms",
     "could_reveal",
+    "make_plan",
+    "planning_line",
     "render_markdown",
     "render_text",
     "render_transcript",

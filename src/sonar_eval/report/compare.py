@@ -9,7 +9,6 @@ from typing import Any
 from ..stats import (
     ERROR_LIMIT,
     compare,
-    detectable_difference,
     geometric_mean_ratio_ci,
     holm,
     mean,
@@ -20,18 +19,15 @@ from ..stats import (
     suite_mean_diff_ci,
     trial_pair_sign_flip,
     trial_variance,
-    trials_per_scenario_needed,
-    typical_variance,
     verdict_of,
 )
 from .arm import NO_FAULT, Arm, CellKey
 from .comparison import Comparison, Contrast, Estimate, ParetoPoint, ScoreDifference, Unpaired
 from .drilldown import drill_down, flips, resilience
+from .planning import EFFECT_SD, Noise
 from .summary import bot_cost, bot_tokens, judge_score, summarise_arm, turn_latencies
 
 NOT_COMPARABLE = "not_comparable"
-EFFECT_SD = 0.10
-"""How much the true effect spreads over scenarios where the data do not tell."""
 Record = Mapping[str, Any]
 
 
@@ -213,25 +209,12 @@ def _word(contrast: Contrast, p: float, alpha: float, margin: float) -> str:
 def _with_plan(contrast: Contrast, counts: Counts) -> Contrast:
     """Say what so many trials could have shown, and how many would show a difference as large as the margin."""
     passes_a, n_a, passes_b, n_b = counts
-    rate = contrast.rate_a or 0.0
-    fallback = typical_variance(rate)
-    plain_a, plain_b = trial_variance(passes_a, n_a), trial_variance(passes_b, n_b)
-    var_a = fallback if plain_a is None else plain_a
-    var_b = fallback if plain_b is None else plain_b
     trials = min(sum(n_a), sum(n_b))
-
-    def moved(drop: float) -> float:
-        # An arm that never failed has no noise to plan with; one that is worse by so much would have.
-        return max(var_b, min(typical_variance(rate - drop), typical_variance(0.5)))
-
-    mde = detectable_difference(var_a, var_b, trials) or 1.0
-    for _ in range(20):
-        mde = detectable_difference(var_a, moved(mde), trials) or 1.0
-    needed = trials_per_scenario_needed(var_a, moved(contrast.margin), contrast.cells, contrast.margin)
+    noise = Noise(contrast.rate_a or 0.0, trial_variance(passes_a, n_a), trial_variance(passes_b, n_b))
     return replace(
         contrast,
-        mde=mde,
-        trials_needed=int(needed[0]) if needed else None,
+        mde=noise.detectable(trials),
+        trials_needed=noise.trials_needed(contrast.cells, contrast.margin),
         scenarios_needed=scenarios_needed(EFFECT_SD, contrast.margin),
     )
 

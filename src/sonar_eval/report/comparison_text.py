@@ -137,7 +137,7 @@ def _sections(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
             yield f"Changed outcomes ({contrast.candidate})", [_flip(flip) for flip in contrast.flips]
     if comparison.resilience:
         lines = [
-            f"{delta.arm}: {delta.fault}: loses {points_with_interval(delta.loss, '95% CI ')} in {delta.scenarios} cells"
+            f"{delta.arm}, {delta.fault}: {points_with_interval(delta.loss, '95% CI ')} lost, {delta.scenarios} cells"
             for delta in comparison.resilience
         ]
         yield "Resilience: loss under each fault against the same scenarios without it", lines

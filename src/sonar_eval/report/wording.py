@@ -80,7 +80,8 @@ def could_reveal(contrast: Contrast) -> str:
 
 def points(value: float) -> str:
     """Write a difference of rates in percentage points."""
-    return f"{value * 100:+.1f}"
+    # No difference of rates is larger than 100, and none is -0.0.
+    return f"{round(max(-100.0, min(100.0, value * 100)), 1) + 0.0:+.1f}"
 
 
 def points_with_interval(estimate: Estimate, label: str = "") -> str:

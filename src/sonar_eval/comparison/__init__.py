@@ -1,0 +1,1 @@
+"""The commands that compare what sweeps left: compare, gate, plan."""

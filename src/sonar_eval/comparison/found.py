@@ -1,0 +1,142 @@
+"""Cells as a sweep left them: in folders, or in MLflow."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, describe
+from ..report import CellTrials, cell_of
+from ..store import TRIALS_FILE, read_jsonl
+from ..tracking.mlflow import absolute_uri
+
+RESULT_FILE = "result.json"
+SWEEP_FILE = "sweep.json"
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+_PARENT = "mlflow.parentRunId"
+
+
+@dataclass(frozen=True)
+class FoundCell:
+    """One cell: what it was made of, and its trials."""
+
+    choices: Mapping[str, str]
+    varies: Mapping[str, str]
+    trials: CellTrials
+    number: int = 0
+    """When it ran, to list arms in the order of the sweep."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What stands behind one path or run id."""
+
+    name: str
+    cells: tuple[FoundCell, ...]
+    command: tuple[str, ...] | None = None
+    """The command line of the sweep, to run it again; None where it is not known."""
+
+
+def find(place: str, tracking_uri: str) -> Found:
+    """Read a sweep's folder, a cell's folder, or an MLflow run; raises `ConfigError` when it is none of these."""
+    folder = Path(place)
+    if folder.is_dir():
+        return _in_folder(folder)
+    if _RUN_ID.fullmatch(place):
+        return _in_mlflow(place, tracking_uri)
+    raise ConfigError(f"{place!r} is neither a folder of results nor the id of an MLflow run (32 hex digits)")
+
+
+def _in_folder(folder: Path) -> Found:
+    one = (folder / TRIALS_FILE).is_file() or (folder / RESULT_FILE).is_file()
+    folders = [folder] if one else sorted(path.parent for path in folder.glob(f"*/{RESULT_FILE}"))
+    if not folders:
+        raise ConfigError(f"{folder} holds no results: expected {RESULT_FILE} in it or in the folders below it")
+    cells = sorted((_cell(path) for path in folders), key=lambda cell: cell.number)
+    return Found(folder.resolve().name, tuple(cells), _command(folder / SWEEP_FILE))
+
+
+def _cell(folder: Path) -> FoundCell:
+    records = _records(folder / TRIALS_FILE)
+    result = _read(folder / RESULT_FILE)
+    report = result.get("report") or {}
+    choices = result.get("choices") or {"scenario": records[0]["scenario"] if records else folder.name}
+    trials = cell_of(
+        records,
+        int(report.get("asked") or 0),
+        stopped_early=bool(report.get("stopped_early")),
+        error=result.get("error"),
+    )
+    return FoundCell(choices, result.get("varies") or {}, trials, int(result.get("started_ms") or 0))
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    records = list(read_jsonl(path))
+    later = [record for record in records if not isinstance(record.get("schema_version"), int)]
+    if later:
+        raise ConfigError(f"{path}: not the records of trials: a line has no schema_version")
+    return records
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    return read
+
+
+def _command(path: Path) -> tuple[str, ...] | None:
+    command = _read(path).get("command")
+    return tuple(command) if command is not None else None
+
+
+def _in_mlflow(run_id: str, tracking_uri: str) -> Found:
+    """Fetch the records of a run, or of the runs below it."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(absolute_uri(tracking_uri, Path.cwd()))
+    try:
+        run = client.get_run(run_id)
+        runs = _below(client, run) or [run]
+        cells = [_of_run(client, child) for child in runs]
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"MLflow at {tracking_uri}: {' '.join(describe(error).split())[:300]}") from error
+    return Found(run.info.run_name or run_id[:8], tuple(sorted(cells, key=lambda cell: cell.number)))
+
+
+def _below(client: Any, run: Any) -> list[Any]:
+    found: list[Any] = []
+    token = None
+    while True:
+        page = client.search_runs(
+            [run.info.experiment_id], f"tags.`{_PARENT}` = '{run.info.run_id}'", max_results=1000, page_token=token
+        )
+        found += page
+        token = page.token
+        if not token:
+            return found
+
+
+def _of_run(client: Any, run: Any) -> FoundCell:
+    names = {item.path for item in client.list_artifacts(run.info.run_id)}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names & {TRIALS_FILE, RESULT_FILE}:
+            client.download_artifacts(run.info.run_id, name, folder)
+        if not names & {TRIALS_FILE, RESULT_FILE}:
+            raise ConfigError(f"run {run.info.run_id} has neither {TRIALS_FILE} nor {RESULT_FILE} among its artifacts")
+        return _cell(Path(folder))
+
+
+def matching(cells: Sequence[FoundCell], wanted: Mapping[str, str]) -> list[FoundCell]:
+    """Pick the cells made of what is wanted."""
+    return [cell for cell in cells if all({**cell.choices, **cell.varies}.get(key) == wanted[key] for key in wanted)]

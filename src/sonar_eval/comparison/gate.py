@@ -1,0 +1,183 @@
+"""May the candidate replace the baseline?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..report import Arm, CellKey, Comparison, Contrast, compare_arms, could_reveal, verdict_sentence
+from ..stats import ERROR_LIMIT
+
+ALPHA = 0.05
+
+
+class Status(IntEnum):
+    """How the gate ends; also the exit status of the command."""
+
+    PASS = 0
+    FAIL = 1
+    INVALID = 2
+
+
+@dataclass(frozen=True)
+class SafetyFailure:
+    """A safety-critical assertion that did not hold in a cell of the candidate."""
+
+    cell: CellKey
+    assertion: str
+    trials: tuple[int, ...]
+    """0-based."""
+    known: bool
+    confirmed: bool = True
+    """False when a judge said it and nobody confirmed."""
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether it stops the candidate."""
+        return self.confirmed and not self.known
+
+    def __str__(self) -> str:
+        numbers = ", ".join(str(index + 1) for index in self.trials)
+        return f"{self.cell}: {self.assertion} (trial{'s' if len(self.trials) > 1 else ''} {numbers})"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the gate says, and why."""
+
+    status: Status
+    word: str
+    """pass, invalid, safety, regression, not confirmed, not shown."""
+    lines: list[str]
+    comparison: Comparison
+    safety: list[SafetyFailure] = field(default_factory=list)
+    fresh: Comparison | None = None
+
+    @property
+    def wants_confirmation(self) -> bool:
+        """Tell whether fresh trials of both arms should decide."""
+        return self.word == "regression" and self.fresh is None
+
+
+def decide(
+    baseline: Arm,
+    candidate: Arm,
+    *,
+    no_worse_than: float | None = None,
+    known: Collection[str] = (),
+    fresh: tuple[Arm, Arm] | None = None,
+) -> Decision:
+    """Decide step by step: valid, safe, no worse by the test, no worse by the margin.
+
+    `no_worse_than` is a fraction. `fresh` are both arms once more, to confirm a regression.
+    """
+    comparison = compare_arms(baseline, [candidate], alpha=ALPHA)
+    contrast = comparison.contrasts[0]
+    safety = safety_failures(candidate, known)
+    invalid = list(_invalid(baseline, candidate, contrast))
+    counting = [failure for failure in safety if failure.counts]
+    if invalid:
+        lines = [*invalid, *(f"seen all the same: safety: {failure}" for failure in counting)]
+        return Decision(Status.INVALID, "invalid", lines, comparison, safety)
+    if counting:
+        lines = [f"safety: {failure}" for failure in counting]
+        return Decision(Status.FAIL, "safety", lines, comparison, safety)
+    notes = [f"to be confirmed before it counts: {failure}" for failure in safety if not failure.confirmed]
+    if contrast.p_worse is not None and contrast.p_worse <= ALPHA:
+        return _regressed(comparison, safety, notes, known, fresh)
+    missed = [*notes, verdict_sentence(contrast), _missed(contrast)]
+    if no_worse_than is not None and (contrast.suite_90.low or 0.0) <= -no_worse_than:
+        return Decision(Status.FAIL, "not shown", [_not_shown(contrast, no_worse_than), *missed], comparison, safety)
+    return Decision(Status.PASS, "pass", missed, comparison, safety)
+
+
+def _invalid(baseline: Arm, candidate: Arm, contrast: Contrast) -> Iterator[str]:
+    if contrast.reason:
+        yield f"invalid run: {contrast.reason}"
+    for arm in (baseline, candidate):
+        for key in baseline.cells:
+            cell = arm.cells.get(key)
+            if cell is None:
+                yield f"invalid run: {key} is missing in {arm.name}"
+            elif not cell.n:
+                yield f"invalid run: {key} has no completed trial in {arm.name}"
+        whole = sum(cell.n + cell.copies + cell.not_measured for cell in arm.cells.values())
+        missing = sum(cell.not_measured for cell in arm.cells.values())
+        if not contrast.reason and whole and missing / whole > ERROR_LIMIT:
+            yield f"invalid run: {missing} of {whole} trials of {arm.name} errored, more than {ERROR_LIMIT:.0%}"
+
+
+def _regressed(
+    comparison: Comparison,
+    safety: list[SafetyFailure],
+    notes: list[str],
+    known: Collection[str],
+    fresh: tuple[Arm, Arm] | None,
+) -> Decision:
+    first = f"first run: {verdict_sentence(comparison.contrasts[0])}"
+    if fresh is None:
+        lines = [*notes, first, "not confirmed on fresh trials; --confirm runs both arms once more"]
+        return Decision(Status.FAIL, "regression", lines, comparison, safety)
+    again = decide(*fresh, known=known)
+    contrast = again.comparison.contrasts[0]
+    second = f"fresh trials: {verdict_sentence(contrast)}"
+    if again.word in ("invalid", "safety"):
+        return Decision(again.status, again.word, [*notes, first, *again.lines], comparison, safety, again.comparison)
+    if again.word == "regression":
+        return Decision(Status.FAIL, "regression", [*notes, first, second], comparison, safety, again.comparison)
+    lines = [*notes, first, second, "the regression was not confirmed", _missed(contrast)]
+    return Decision(Status.PASS, "not confirmed", lines, comparison, safety, again.comparison)
+
+
+def _missed(contrast: Contrast) -> str:
+    return f"what could have been missed: {could_reveal(contrast)}"
+
+
+def _not_shown(contrast: Contrast, margin: float) -> str:
+    low = (contrast.suite_90.low or 0.0) * 100
+    needed = f"; {contrast.trials_needed} trials per cell would reveal {contrast.margin * 100:g} pts"
+    return (
+        f"not shown to be no worse than {margin * 100:g} pts: the 90% interval reaches down to {low:+.1f} pts"
+        f"{needed if contrast.trials_needed else ''}"
+    )
+
+
+def safety_failures(arm: Arm, known: Collection[str] = ()) -> list[SafetyFailure]:
+    """List the safety-critical assertions that did not hold, cell by cell.
+
+    A row marked `judge_based` counts only when it is marked `confirmed` too: of an imperfect judge's verdicts over a
+    hundred clean trials, some are false alarms.
+    """
+    found: dict[tuple[CellKey, str], list[tuple[int, bool]]] = {}
+    for key, cell in arm.cells.items():
+        for record in cell.records:
+            if record["outcome"] == "errored":
+                continue
+            for row in record["assertions"]:
+                if row["severity"] == "safety_critical" and not row["passed"] and not row.get("unknown"):
+                    sure = not row.get("judge_based") or bool(row.get("confirmed"))
+                    found.setdefault((key, row["name"]), []).append((record["index"], sure))
+    return [
+        SafetyFailure(
+            key,
+            name,
+            tuple(index for index, _ in hits),
+            known=bool({name, f"{key.scenario}/{name}", f"{key.scenario}/{key.fault}/{name}"} & set(known)),
+            confirmed=any(sure for _, sure in hits),
+        )
+        for (key, name), hits in found.items()
+    ]
+
+
+def read_known(path: Path | None) -> list[str]:
+    """Read known failures: a line each of `assertion`, `scenario/assertion` or `scenario/fault/assertion`."""
+    if path is None:
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"--known-failures: cannot read {path}: {error.strerror}") from error
+    return [text for line in lines if (text := line.partition("#")[0].strip())]
