@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, describe
+from ..records import SCHEMA_VERSION
 from ..report import CellTrials, cell_of
 from ..store import TRIALS_FILE, read_jsonl
-from ..tracking.mlflow import absolute_uri
+from ..tracking.mlflow import absolute_uri, sqlite_path
 
 RESULT_FILE = "result.json"
 SWEEP_FILE = "sweep.json"
@@ -77,9 +79,10 @@ def _cell(folder: Path) -> FoundCell:
 
 def _records(path: Path) -> list[dict[str, Any]]:
     records = list(read_jsonl(path))
-    later = [record for record in records if not isinstance(record.get("schema_version"), int)]
-    if later:
-        raise ConfigError(f"{path}: not the records of trials: a line has no schema_version")
+    for record in records:
+        version = record.get("schema_version")
+        if not isinstance(version, int) or version > SCHEMA_VERSION:
+            raise ConfigError(f"{path} has a record of schema {version!r}; this version reads up to {SCHEMA_VERSION}")
     return records
 
 
@@ -100,6 +103,11 @@ def _command(path: Path) -> tuple[str, ...] | None:
 
 def _in_mlflow(run_id: str, tracking_uri: str) -> Found:
     """Fetch the records of a run, or of the runs below it."""
+    path = sqlite_path(tracking_uri)
+    if path is not None and not path.is_file():
+        raise ConfigError(f"there is no store {tracking_uri} to find run {run_id} in; name one with --tracking-uri")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import MlflowClient
 
     client = MlflowClient(absolute_uri(tracking_uri, Path.cwd()))

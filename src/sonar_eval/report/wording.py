@@ -36,6 +36,8 @@ def _parts(contrast: Contrast) -> Iterator[str]:
     b, size = contrast.candidate, points_with_interval(contrast.suite, "95% CI ")
     suite = f"these {contrast.scenarios} scenarios" if contrast.scenarios > 1 else "this scenario"
     carry = "comes from few scenarios" if contrast.few_movers else "differs too much between scenarios"
+    if contrast.scenarios == 1:
+        carry = "was seen in one scenario"
     match contrast.verdict:
         case "better":
             yield f"{b} better: {size}. Holds across scenarios."

@@ -1,0 +1,158 @@
+"""Arms by what the command line names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from simulated import trials, write_sweep
+from sonar_eval import ConfigError
+from sonar_eval.cli import main
+from sonar_eval.comparison.arms import load_arms
+from sonar_eval.report import CellKey
+from sonar_eval.tracking import CellRecord
+from sonar_eval.tracking.mlflow import MLflowTracker
+
+# MLflow 3.17 uses what SQLAlchemy 2.1 deprecates, and trips over it when warnings are errors.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
+
+
+def cells(models=("m1", "m2"), prompts=("v1",), scenarios=("s0", "s1"), faults=("none",)):
+    return {
+        (model, prompt, scenario, fault): trials(5 - models.index(model), 5, scenario=scenario)
+        for model in models
+        for prompt in prompts
+        for scenario in scenarios
+        for fault in faults
+    }
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    return str(write_sweep(tmp_path / "sweep", cells(), command=["-m", "model=m1,m2"]))
+
+
+def loaded(*specs, **settings):
+    return [(one.arm.name, len(one.arm.cells)) for one in load_arms(specs, **settings)]
+
+
+def test_the_models_of_a_sweep_are_its_arms_in_the_order_of_the_sweep(sweep):
+    assert loaded(sweep, by="model") == [("m1", 2), ("m2", 2)]
+
+
+def test_parts_of_a_sweep_are_named_behind_it_or_after_it(sweep):
+    assert loaded(f"{sweep}@model=m2", f"{sweep}@model=m1,scenario=s0") == [("m2", 2), ("m1,s0", 1)]
+    assert loaded(sweep, "model=m2", "model=m1") == [("m2", 2), ("m1", 2)]
+
+
+def test_sweeps_of_one_variant_are_arms_whatever_their_model_is_called(tmp_path):
+    old = write_sweep(tmp_path / "old", cells(models=("gpt-4",)))
+    new = write_sweep(tmp_path / "new", cells(models=("gpt-4-renamed",)))
+    one, other = load_arms([str(old), str(new)])
+    assert [one.arm.name, other.arm.name] == ["gpt-4 v1", "gpt-4-renamed v1"]
+    assert one.arm.cells.keys() == other.arm.cells.keys()
+
+
+def test_arms_of_one_name_are_told_apart_by_their_place(tmp_path):
+    for name in ("monday", "tuesday"):
+        write_sweep(tmp_path / name, cells(models=("m1",)))
+    assert loaded(str(tmp_path / "monday"), str(tmp_path / "tuesday")) == [
+        ("m1 v1 (monday)", 2),
+        ("m1 v1 (tuesday)", 2),
+    ]
+
+
+def test_a_single_cell_is_an_arm(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", cells(models=("m1",), scenarios=("s0",)))
+    (arm,) = load_arms([str(folder / "m1.v1.s0.none")])
+    assert arm.arm.cells[CellKey("s0", "none")].n == 5
+
+
+def test_with_two_prompts_the_models_are_compared_prompt_by_prompt(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", cells(prompts=("v1", "v2"), scenarios=("s0",)))
+    first, _ = load_arms([str(folder)], by="model")
+    assert set(first.arm.cells) == {CellKey("s0", "none", "prompt=v1"), CellKey("s0", "none", "prompt=v2")}
+
+
+def test_a_failed_cell_and_an_early_stop_are_kept_as_such(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", cells(models=("m1",)))
+    broken, stopped = folder / "m1.v1.s0.none", folder / "m1.v1.s1.none"
+    (broken / "trials.jsonl").unlink()
+    result = json.loads((broken / "result.json").read_text())
+    (broken / "result.json").write_text(json.dumps({**result, "report": None, "error": "no adapter"}))
+    result = json.loads((stopped / "result.json").read_text())
+    (stopped / "result.json").write_text(json.dumps({**result, "report": {"asked": 5, "stopped_early": True}}))
+    (arm,) = load_arms([str(folder)])
+    assert arm.arm.cells[CellKey("s0")].error == "no adapter"
+    assert arm.arm.cells[CellKey("s1")].stopped
+
+
+@pytest.mark.parametrize(
+    ("specs", "said"),
+    [
+        (["nowhere"], "neither a folder of results nor the id of an MLflow run"),
+        (["{empty}"], "holds no results"),
+        (["{sweep}"], "holds several values of model: m1, m2; compare them with --by model"),
+        (["{sweep}@model=m3"], "has no cell with model=m3; it has model: m1, m2"),
+        (["model=m1"], "Name the folder of a sweep before it"),
+        (["{sweep}", "model="], "expected key=value"),
+        (["0123456789abcdef0123456789abcdef"], "there is no store sqlite:///mlflow.db"),
+        (["{future}"], "has a record of schema 99"),
+        (["{broken}"], "cannot be read"),
+    ],
+)
+def test_what_names_no_arm_is_told_in_one_line(tmp_path, monkeypatch, sweep, specs, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    future = write_sweep(tmp_path / "future", {("m", "v", "s", "none"): trials(1, 1, schema_version=99)})
+    broken = write_sweep(tmp_path / "broken", cells())
+    (broken / "m1.v1.s0.none" / "result.json").write_text("{")
+    places = {"empty": tmp_path / "empty", "sweep": sweep, "future": future, "broken": broken}
+    with pytest.raises(ConfigError, match=said):
+        load_arms([spec.format(**places) for spec in specs])
+
+
+def test_the_command_compares_prints_and_writes(tmp_path, sweep):
+    told = CliRunner().invoke(
+        main,
+        [
+            "compare",
+            sweep,
+            "--by",
+            "model",
+            "--stats",
+            "--json",
+            f"{tmp_path}/c.json",
+            "--markdown",
+            f"{tmp_path}/c.md",
+        ],
+    )
+    assert told.exit_code == 0, told.output
+    assert "m1 (baseline)" in told.output
+    assert "p (Holm)" in told.output
+    assert json.loads((tmp_path / "c.json").read_text())["contrasts"][0]["candidate"] == "m2"
+    assert (tmp_path / "c.md").read_text().startswith("## Comparison")
+
+
+def test_one_arm_is_no_comparison(sweep):
+    told = CliRunner().invoke(main, ["compare", f"{sweep}@model=m1"])
+    assert (told.exit_code, told.output.count("\n")) == (2, 1)
+    assert "a comparison needs two arms" in told.output
+
+
+def test_runs_in_mlflow_are_arms(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", cells())
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracker = MLflowTracker(uri, "e")
+    sweep_id = tracker.start_sweep("a-sweep", "sonar-eval sweep")
+    run_ids = [
+        tracker.publish(CellRecord(cell.name, cell.name, {}, {}, cell), sweep_id)
+        for cell in sorted(folder.iterdir())
+        if cell.is_dir()
+    ]
+    assert loaded(sweep_id, by="model", tracking_uri=uri) == [("m1", 2), ("m2", 2)]
+    assert loaded(run_ids[0], run_ids[2], tracking_uri=uri) == [("m1 v1", 1), ("m2 v1", 1)]
+    with pytest.raises(ConfigError, match="MLflow at"):
+        load_arms(["0" * 32], tracking_uri=uri)
