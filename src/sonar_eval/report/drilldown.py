@@ -19,12 +19,17 @@ def drill_down(a: Arm, b: Arm, keys: Sequence[CellKey]) -> list[Row]:
     """List the differences per assertion, per scenario and per fault, each list adjusted for its own length."""
     return [
         *_rows("assertion", _by_assertion(a, b, keys)),
-        *_rows("scenario", _grouped(a, b, keys, lambda key: key.scenario)),
-        *_rows("fault", _grouped(a, b, keys, lambda key: key.fault)),
+        *_rows("scenario", _several(_grouped(a, b, keys, lambda key: key.scenario))),
+        *_rows("fault", _several(_grouped(a, b, keys, lambda key: key.fault))),
     ]
 
 
 Strata = dict[str, list[tuple[Tally, Tally]]]
+
+
+def _several(strata: Strata) -> Strata:
+    """Leave a list of one out: it only repeats the whole."""
+    return strata if len(strata) > 1 else {}
 
 
 def _grouped(a: Arm, b: Arm, keys: Sequence[CellKey], group: Callable[[CellKey], str]) -> Strata:
