@@ -1,7 +1,7 @@
-"""Simulate suites to see whether the comparison and the gate keep their promises: `python tests/benchmarks/verdicts.py`.
+"""Simulate suites to see whether comparison and gate keep their promises: `python tests/benchmarks/verdicts.py`.
 
-True pass rates of scenarios are Beta distributed with an intra-scenario correlation of .5; every number goes through the
-product's own functions. The reference columns are those that were published with the rules (2000 suites a row).
+True pass rates of scenarios are Beta distributed with an intra-scenario correlation of .5; every number goes through
+the product's own functions. The reference columns are those that were published with the rules (2000 suites a row).
 """
 
 from __future__ import annotations
@@ -151,22 +151,22 @@ def same_models(sweeps: int, scenarios: int, seed: int) -> float:
     return 100 * declared / sweeps
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suites", type=int, default=2000)
-    suites = parser.parse_args().suites
+def report(suites: int) -> Iterator[str]:
+    """Yield the lines to show."""
     started = time.perf_counter()
-    print(f"{suites} suites a row, {TRIALS} trials per scenario and arm: measured (reference), * = beyond chance\n")
-    print("verdict: declared, holds across, wrong way, interval covers, half-width in points, equivalent")
-    print("gate: fails at .05, at .01, confirmed at .05; shown no worse than 5, than 10 points\n")
-    for line in table(suites):
-        print(line, flush=True)
+    yield f"{suites} suites a row, {TRIALS} trials per scenario and arm: measured (reference), * = beyond chance\n"
+    yield "verdict: declared, holds across, wrong way, interval covers, half-width in points, equivalent"
+    yield "gate: fails at .05, at .01, confirmed at .05; shown no worse than 5, than 10 points\n"
+    yield from table(suites)
     for scenarios in (10, 20):
         share = same_models(1000, scenarios, SEED)
-        print(f"\n1000 A/A sweeps of {scenarios} scenarios: {share:.1f}% declare a difference (at most 5%)", end="")
-    print(f"\n\n{time.perf_counter() - started:.0f} s")
+        yield f"1000 A/A sweeps of {scenarios} scenarios: {share:.1f}% declare a difference (at most 5%)"
+    yield f"{time.perf_counter() - started:.0f} s"
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suites", type=int, default=2000)
+    for line in report(parser.parse_args().suites):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
