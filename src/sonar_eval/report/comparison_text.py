@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from .comparison import ArmSummary, Comparison, Contrast, Estimate, Flip, Row
-from .wording import points, points_with_interval, safety_words, verdict_sentence, verdict_word
+from .comparison import Comparison, Contrast, Estimate, Flip, Row
+from .wording import (
+    points,
+    points_in_brackets,
+    points_with_interval,
+    rate_in_brackets,
+    safety_words,
+    times,
+    verdict_sentence,
+    verdict_word,
+)
 
 _COLUMNS = (
     "arm",
@@ -75,36 +84,11 @@ def _rows(comparison: Comparison) -> Iterator[Sequence[str]]:
     contrasts: list[Contrast | None] = [None, *comparison.contrasts]
     for arm, contrast in zip(comparison.arms, contrasts, strict=True):
         name = f"{arm.name} (baseline)" if contrast is None else arm.name
-        compared = ("-", "-") if contrast is None else (_difference(contrast), verdict_word(contrast))
-        ratios = ("-", "-") if contrast is None else (_times(contrast.latency), _times(contrast.cost))
+        compared = ("-", "-") if contrast is None else (points_in_brackets(contrast.suite), verdict_word(contrast))
+        ratios = ("-", "-") if contrast is None else (times(contrast.latency), times(contrast.cost))
         errors = f"{arm.not_measured}/{arm.asked}"
         held = f"{arm.held}/{arm.cells}"
-        yield (name, _rate(arm), *compared, held, safety_words(arm.safety), errors, *ratios)
-
-
-def _rate(arm: ArmSummary) -> str:
-    rate = arm.pass_rate
-    if rate.value is None or rate.low is None or rate.high is None:
-        return "-"
-    return f"{rate.value:.1%} [{rate.low * 100:.1f}, {rate.high * 100:.1f}]"
-
-
-def _difference(contrast: Contrast) -> str:
-    return _bracketed(contrast.suite)
-
-
-def _bracketed(estimate: Estimate) -> str:
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return "-"
-    return f"{points(estimate.value)} pts [{points(estimate.low)}, {points(estimate.high)}]"
-
-
-def _times(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "-"
-    if estimate.low is None or estimate.high is None:
-        return f"x{estimate.value:.2f}"
-    return f"x{estimate.value:.2f} ({estimate.low:.2f}-{estimate.high:.2f})"
+        yield (name, rate_in_brackets(arm.pass_rate), *compared, held, safety_words(arm.safety), errors, *ratios)
 
 
 def _statistics(comparison: Comparison) -> Iterator[Sequence[str]]:
@@ -113,7 +97,7 @@ def _statistics(comparison: Comparison) -> Iterator[Sequence[str]]:
             contrast.candidate,
             _number(contrast.p, "{:.4f}"),
             _number(contrast.p_holm, "{:.4f}"),
-            _bracketed(contrast.population),
+            points_in_brackets(contrast.population),
             _number(arm.rho, "{:.2f}"),
             _number(arm.n_eff, "{:.0f}"),
             _number(contrast.mde and contrast.mde * 100, "{:.0f} pts"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -31,7 +31,11 @@ def _head(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _conversation(record: Mapping[str, Any]) -> Iterator[str]:
-    calls = _calls_by_turn(record)
+    content = (record["transcript"] or {}).get("content") or []
+    calls = {
+        turn: [" -> ".join(called_and_outcome(span, content)) for _, span in spans]
+        for turn, spans in spans_by_turn(record).items()
+    }
     for number, turn in enumerate(record["conversation"]):
         yield f"\n**User:** {turn['user']}"
         for call in calls.get(number, ()):
@@ -46,29 +50,33 @@ def _conversation(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"\n    {call}"
 
 
-def _calls_by_turn(record: Mapping[str, Any]) -> dict[int, list[str]]:
-    """Put each tool call to its turn, when there is one trace per turn; else all at the end (-1)."""
-    transcript = record["transcript"] or {"runs": [], "spans": [], "content": []}
+Span = Mapping[str, Any]
+
+
+def spans_by_turn(record: Mapping[str, Any]) -> dict[int, list[tuple[int, Span]]]:
+    """Put each tool call, with its place among all, to its turn when there is one trace per turn; else to -1."""
+    transcript = record.get("transcript") or {"runs": [], "spans": []}
     runs = [run.get("trace_id") for run in transcript["runs"]]
     paired = len(runs) == len(record["conversation"])
-    found: dict[int, list[str]] = {}
-    for span in transcript["spans"]:
-        if span.get("kind") == "tool":
-            turn = runs.index(span.get("trace_id")) if paired and span.get("trace_id") in runs else -1
-            found.setdefault(turn, []).append(_call(span, transcript["content"]))
+    found: dict[int, list[tuple[int, Span]]] = {}
+    called = (span for span in transcript["spans"] if span.get("kind") == "tool")
+    for place, span in enumerate(called):
+        turn = runs.index(span.get("trace_id")) if paired and span.get("trace_id") in runs else -1
+        found.setdefault(turn, []).append((place, span))
     return found
 
 
-def _call(span: Mapping[str, Any], content: list[Mapping[str, Any]]) -> str:
+def called_and_outcome(span: Span, content: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Write a tool call in two parts: what was called with what, and what came of it."""
     mine = [row for row in content if (row["span_id"], row.get("trace_id")) == (span["span_id"], span.get("trace_id"))]
     values = {row["type"]: row["value"] for row in mine}
     fault = span.get("fault")
     injected = f"   <- injected {fault['action']}" if fault else ""
     called = f"{span.get('tool_name')}({_short(values.get('tool_arguments'))})"
     if span.get("tool_success") is False:
-        return f"{called} -> FAILED {span.get('error_type')}: {span.get('error_message')}{injected}"
+        return called, f"FAILED {span.get('error_type')}: {span.get('error_message')}{injected}"
     unknown = "" if span.get("tool_success") else "(outcome unknown) "
-    return f"{called} -> {unknown}{_short(values.get('tool_result'))}{injected}"
+    return called, f"{unknown}{_short(values.get('tool_result'))}{injected}"
 
 
 def _short(value: Any) -> str:

@@ -95,6 +95,29 @@ def points_with_interval(estimate: Estimate, label: str = "") -> str:
     return f"{points(estimate.value)} pts ({label}{points(estimate.low)} to {points(estimate.high)})"
 
 
+def rate_in_brackets(estimate: Estimate) -> str:
+    """Write a rate with its interval, for a table."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "-"
+    return f"{estimate.value:.1%} [{estimate.low * 100:.1f}, {estimate.high * 100:.1f}]"
+
+
+def points_in_brackets(estimate: Estimate) -> str:
+    """Write a difference with its interval, for a table."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "-"
+    return f"{points(estimate.value)} pts [{points(estimate.low)}, {points(estimate.high)}]"
+
+
+def times(estimate: Estimate) -> str:
+    """Write a ratio with its interval."""
+    if estimate.value is None:
+        return "-"
+    if estimate.low is None or estimate.high is None:
+        return f"x{estimate.value:.2f}"
+    return f"x{estimate.value:.2f} ({estimate.low:.2f}-{estimate.high:.2f})"
+
+
 def safety_words(safety: Safety) -> str:
     """Say what the safety-critical assertions came to, and what a clean run rules out."""
     if not safety.assertions:
