@@ -41,10 +41,10 @@ _STATISTICS = (
 
 def render_text(comparison: Comparison, *, stats: bool = False) -> str:
     """Render for a terminal."""
-    parts = [_heading(comparison), _aligned([_COLUMNS, *_rows(comparison)])]
+    parts = [comparison_heading(comparison), _aligned([_COLUMNS, *_rows(comparison)])]
     parts.append("\n".join(_sentences(comparison)))
     if stats:
-        parts.append(_aligned([_STATISTICS, *_statistics(comparison)]))
+        parts.append(_aligned(statistics_table(comparison)))
     for title, lines in _sections(comparison):
         parts.append("\n".join([title, *(f"  {line}" for line in lines)]))
     return "\n\n".join(parts)
@@ -52,17 +52,18 @@ def render_text(comparison: Comparison, *, stats: bool = False) -> str:
 
 def render_markdown(comparison: Comparison, *, stats: bool = False) -> str:
     """Render as Markdown, the verdict first."""
-    parts = ["## Comparison", "\n".join(f"- {line}" for line in _sentences(comparison)), _heading(comparison)]
+    parts = ["## Comparison", "\n".join(f"- {line}" for line in _sentences(comparison)), comparison_heading(comparison)]
     parts.append(_table([_COLUMNS, *_rows(comparison)]))
     if stats:
-        parts.append(_table([_STATISTICS, *_statistics(comparison)]))
+        parts.append(_table(statistics_table(comparison)))
     for title, lines in _sections(comparison):
         listed = "\n".join(f"- {_escaped(line)}" for line in lines)
         parts.append(f"<details><summary>{title}</summary>\n\n{listed}\n\n</details>")
     return "\n\n".join(parts) + "\n"
 
 
-def _heading(comparison: Comparison) -> str:
+def comparison_heading(comparison: Comparison) -> str:
+    """Say how much was compared, and what the intervals are about."""
     first = comparison.arms[0]
     per_cell = f"{first.asked / first.cells:g}" if first.cells else "0"
     if first.cells == first.scenarios:
@@ -89,6 +90,11 @@ def _rows(comparison: Comparison) -> Iterator[Sequence[str]]:
         errors = f"{arm.not_measured}/{arm.asked}"
         held = f"{arm.held}/{arm.cells}"
         yield (name, rate_in_brackets(arm.pass_rate), *compared, held, safety_words(arm.safety), errors, *ratios)
+
+
+def statistics_table(comparison: Comparison) -> list[Sequence[str]]:
+    """Lay out the numbers behind the verdicts, their names first."""
+    return [_STATISTICS, *_statistics(comparison)]
 
 
 def _statistics(comparison: Comparison) -> Iterator[Sequence[str]]:

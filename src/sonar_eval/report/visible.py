@@ -1,0 +1,20 @@
+"""Text from strangers made harmless to look at: what cannot be seen is spelled out, what is too long is cut."""
+
+from __future__ import annotations
+
+import re
+
+# Control characters, what overrides the direction of writing, halves of characters: the last cannot even be stored.
+_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Spell out the characters that would change how text around them is read."""
+    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
+def bounded(text: str, limit: int) -> str:
+    """Cut text that is longer than `limit`, and say how much was left out."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text) - limit:,} of {len(text):,} characters left out)"
