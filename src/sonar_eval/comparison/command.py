@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,11 +14,13 @@ import click
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
+    from ..report import Arm, Comparison
     from .arms import SourcedArm
     from .gate import Decision
 
 _STORE = "sqlite:///mlflow.db"
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,6 +47,12 @@ def _one_line() -> Iterator[None]:
 @click.option("--stats", is_flag=True, help="Show p-values, the interval across scenarios, and what was detectable.")
 @click.option("--json", "json_file", type=_FILE, help="Write everything to this file.")
 @click.option("--markdown", "markdown_file", type=_FILE, help="Write the comparison as Markdown, for a pull request.")
+@click.option(
+    "--html", "html_file", type=_FILE, help="Write a report to this file: charts, and conversations side by side."
+)
+@click.option(
+    "--png", "png_folder", type=_FOLDER, help="Draw intervals.png, heatmap.png and resilience.png in this folder."
+)
 def compare(
     arms: tuple[str, ...],
     by: str | None,
@@ -53,13 +61,15 @@ def compare(
     stats: bool,
     json_file: Path | None,
     markdown_file: Path | None,
+    html_file: Path | None,
+    png_folder: Path | None,
 ) -> None:
     """Say whether candidates are better than a baseline.
 
     An arm is the folder of a sweep or of a cell, the id of an MLflow run, or a part of one of these:
     FOLDER@model=offline-careful. The first is the baseline.
     """
-    from ..report import compare_arms, render_markdown, render_text
+    from ..report import compare_arms, render_html, render_markdown, render_text
     from .arms import load_arms
 
     with _one_line():
@@ -70,6 +80,10 @@ def compare(
         click.echo(render_text(comparison, stats=stats))
         _write(json_file, json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
         _write(markdown_file, render_markdown(comparison, stats=stats))
+        if html_file is not None:
+            _write(html_file, render_html(comparison, loaded, stats=stats))
+        if png_folder is not None:
+            _draw(comparison, loaded, png_folder)
 
 
 @click.command()
@@ -156,6 +170,15 @@ def plan(
         share = None if rate is None else rate / 100
         for line in make_plan(scenarios, detect / 100, rate=share, rho=rho, earlier=arm).lines():
             click.echo(line)
+
+
+def _draw(comparison: Comparison, arms: Sequence[Arm], folder: Path) -> None:
+    from ..report import draw_plots
+
+    try:
+        draw_plots(comparison, arms, folder)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}") from error
 
 
 def _write(path: Path | None, text: str) -> None:

@@ -4,7 +4,9 @@ from .arm import Arm, CellKey, CellTrials, cell_of
 from .compare import compare_arms
 from .comparison import Comparison, Contrast
 from .comparison_text import render_markdown, render_text
+from .page import render_html
 from .planning import Noise, Plan, make_plan, planning_line
+from .plots import draw_plots
 from .render import ResultRow, result_table
 from .transcript import render_transcript
 from .wording import could_reveal, verdict_sentence, verdict_word
@@ -21,8 +23,10 @@ __all__ = [
     "cell_of",
     "compare_arms",
     "could_reveal",
+    "draw_plots",
     "make_plan",
     "planning_line",
+    "render_html",
     "render_markdown",
     "render_text",
     "render_transcript",

@@ -68,6 +68,7 @@ class Mark:
     tone: str = NEUTRAL
     shape: str = "square"
     group: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,10 @@ def resilience_chart(comparison: Comparison) -> IntervalChart:
         Mark(
             delta.arm,
             *ends,
-            f"{points_in_brackets(delta.loss)}, {delta.rate_without:.0%} to {delta.rate_with:.0%}",
+            points_in_brackets(delta.loss),
             shape=shape_of(places.get(delta.arm, 0)),
             group=delta.fault,
+            detail=f"{delta.rate_without:.0%} → {delta.rate_with:.0%}",
         )
         for fault in faults
         for delta in comparison.resilience
@@ -192,4 +194,3 @@ def _trade_off(title: str, arms: Sequence[ParetoPoint], values: Sequence[float |
         for place, arm, rate, value in known
     ]
     return TradeOff(title, spots, x, y)
-

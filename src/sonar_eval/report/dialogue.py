@@ -106,8 +106,7 @@ def _lines(record: Record, parted_call: int | None) -> dict[int, list[Line]]:
     content = (record.get("transcript") or {}).get("content") or []
     calls = {turn: [_call(span, place, content, parted_call) for place, span in found] for turn, found in spans.items()}
     lines = {
-        number: [*_user(turn, limit), *calls.get(number, []), *_bot(turn, limit)]
-        for number, turn in enumerate(turns)
+        number: [*_user(turn, limit), *calls.get(number, []), *_bot(turn, limit)] for number, turn in enumerate(turns)
     }
     if calls.get(-1):
         lines[-1] = calls[-1]

@@ -54,7 +54,7 @@ def render_html(comparison: Comparison, arms: Sequence[Arm] = (), *, stats: bool
         heat=heat_map(arms) if arms else None,
         resilience=resilience_chart(comparison),
         trade_offs=trade_offs(comparison),
-        looks=[(contrast, _by_kind(contrast)) for contrast in comparison.contrasts if contrast.drill_down],
+        looks=[_look(contrast) for contrast in comparison.contrasts if contrast.drill_down],
         caveats=_caveats(comparison),
         flips=_flips(comparison, arms),
         version=__version__,
@@ -84,6 +84,7 @@ def _environment() -> Environment:
         "shape": shape_of,
         "minus": _with_minus,
         "named": _named,
+        "halves": _halves,
     }
     return environment
 
@@ -96,6 +97,12 @@ def _shown(value: Any) -> Any:
 def _with_minus(text: str) -> str:
     """Write negative numbers with the sign that is as wide as a plus."""
     return _MINUS.sub("−", text)
+
+
+def _halves(text: str) -> tuple[str, str]:
+    """Part a number from the interval behind it."""
+    place = max(text.find(" ["), text.find(" ("))
+    return (text, "") if place < 0 else (text[:place], text[place + 1 :])
 
 
 def _named(row: Any) -> str:
@@ -133,11 +140,14 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _by_kind(contrast: Contrast) -> dict[str, list[Row]]:
+def _look(contrast: Contrast) -> tuple[Contrast, dict[str, list[Row]], list[Row]]:
+    """Sort the drill-down by size: all of it by kind, and what is worth a look."""
     kinds: dict[str, list[Row]] = {}
-    for row in contrast.drill_down:
+    rows = sorted(contrast.drill_down, key=lambda row: -abs(row.diff))
+    for row in sorted(rows, key=lambda row: not row.worth_a_look):
         kinds.setdefault(row.kind, []).append(row)
-    return kinds
+    in_order = {kind: kinds[kind] for kind in dict.fromkeys(row.kind for row in contrast.drill_down)}
+    return contrast, in_order, [row for row in rows if row.worth_a_look]
 
 
 def _caveats(comparison: Comparison) -> list[str]:
