@@ -42,7 +42,7 @@ def render_html(comparison: Comparison, arms: Sequence[Arm] = (), *, stats: bool
     `arms` are those that were compared, the baseline first: without them the page has no heat map and no conversations.
     """
     template = _environment().get_template(TEMPLATE)
-    return template.render(
+    markup: str = template.render(
         title=_title(comparison),
         comparison=comparison,
         verdicts=[_verdict(contrast) for contrast in comparison.contrasts],
@@ -59,6 +59,7 @@ def render_html(comparison: Comparison, arms: Sequence[Arm] = (), *, stats: bool
         flips=_flips(comparison, arms),
         version=__version__,
     )
+    return markup.lstrip()
 
 
 def _environment() -> Environment:

@@ -11,7 +11,7 @@ from .arm import NO_FAULT, Arm
 from .charts import IntervalChart, difference_chart, rate_chart, resilience_chart
 from .comparison import Comparison
 from .heatmap import HeatCell, HeatMap, heat_map
-from .visible import bounded, visible
+from .visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MARKERS = {"ring": "o", "square": "s", "diamond": "D", "triangle": "^"}
 _TONES = {"neutral": "#1a1f26", "gain": "#0b5a9e", "loss": "#a8321a"}
-_LONGEST_NAME = 60
+_LONGEST_NAME = 40
 _DPI = 150
 
 
@@ -43,7 +43,8 @@ def _save(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes; the page has it in full.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(path, dpi=_DPI)
+        # The paper fits itself to the names, however long; the charts keep their size.
+        figure.savefig(path, dpi=_DPI, bbox_inches="tight", pad_inches=0.15)
 
 
 def _figure(width: float, height: float, heights: Sequence[int] = (1,)) -> tuple[Figure, list[Axes]]:
@@ -51,9 +52,9 @@ def _figure(width: float, height: float, heights: Sequence[int] = (1,)) -> tuple
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(len(heights), 1, height_ratios=list(heights))
+    grid = figure.add_gridspec(len(heights), 1, height_ratios=list(heights), hspace=0.6)
     return figure, [figure.add_subplot(grid[row, 0]) for row in range(len(heights))]
 
 
@@ -64,7 +65,7 @@ def _intervals(rates: IntervalChart, differences: IntervalChart, baseline: str) 
     if differences.marks:
         charts.append((differences, f"Difference from {_name(baseline)}, in points (95% CI)"))
     sizes = [len(chart.marks) + 1 for chart, _ in charts]
-    figure, axes = _figure(8, 0.5 * sum(sizes) + 0.6, sizes)
+    figure, axes = _figure(8, 0.55 * sum(sizes), sizes)
     for axis, (chart, title) in zip(axes, charts, strict=True):
         _draw(axis, chart, title)
     return figure
@@ -109,7 +110,7 @@ def _heat(heat: HeatMap) -> Figure | None:
     if not heat.rows:
         return None
     columns = [(fault, arm) for fault in heat.faults for arm in heat.arms]
-    figure, (axis,) = _figure(2.5 + 0.9 * len(columns), 1.6 + 0.36 * len(heat.rows))
+    figure, (axis,) = _figure(1.1 * len(columns), 0.45 * len(heat.rows))
     for down, (_, cells) in enumerate(heat.rows):
         for across, cell in enumerate(cells):
             _fill(axis, across, down, cell)
@@ -139,7 +140,8 @@ def _fill(axis: Axes, across: int, down: int, cell: HeatCell | None) -> None:
 
 
 def _name(text: str) -> str:
-    return bounded(visible(text), _LONGEST_NAME)
+    shown = visible(text)
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
 
 
 def _fault(name: str) -> str:
