@@ -136,6 +136,24 @@ def test_the_command_compares_prints_and_writes(tmp_path, sweep):
     assert (tmp_path / "c.md").read_text().startswith("## Comparison")
 
 
+def test_the_command_writes_a_page_and_plots(tmp_path, sweep):
+    asked = ["--by", "model", "--html", f"{tmp_path}/out/report.html", "--png", f"{tmp_path}/out/plots"]
+    told = CliRunner().invoke(main, ["compare", sweep, *asked])
+    assert told.exit_code == 0, told.output
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Trial 5: passed → not passed" in page
+    drawn = sorted(path.name for path in (tmp_path / "out" / "plots").iterdir())
+    assert drawn == ["heatmap.png", "intervals.png"]
+
+
+def test_plots_that_cannot_be_written_are_told_in_one_line(tmp_path, sweep):
+    (tmp_path / "file").write_text("in the way")
+    told = CliRunner().invoke(main, ["compare", sweep, "--by", "model", "--png", f"{tmp_path}/file/plots"])
+    assert told.exit_code == 2
+    assert f"sonar-eval: cannot write to {tmp_path}/file/plots" in told.output
+
+
 def test_one_arm_is_no_comparison(sweep):
     told = CliRunner().invoke(main, ["compare", f"{sweep}@model=m1"])
     assert (told.exit_code, told.output.count("\n")) == (2, 1)

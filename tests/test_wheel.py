@@ -50,6 +50,7 @@ def test_every_file_of_the_configuration_is_in_the_wheel(wheel):
     assert len(shipped) > 30
     assert {f"sonar_eval/conf/{path}" for path in shipped} <= names
     assert {"sonar_eval/py.typed", "sonar_eval/sweep/__main__.py"} <= names
+    assert {f"sonar_eval/report/comparison.{kind}" for kind in ("html.j2", "css")} <= names
     assert not [name for name in names if name.startswith("tests/") or "mlruns" in name]
 
 

@@ -136,7 +136,7 @@ def _fill(axis: Axes, across: int, down: int, cell: HeatCell | None) -> None:
     if cell is not None and rate is not None:
         missing = "*" if cell.not_measured else ""
         text = f"{rate:.0%}  {cell.passes}/{cell.n}{missing}"
-        axis.text(across, down, text, ha="center", va="center", fontsize=8, color="white" if shade < 0.55 else "black")
+        axis.text(across, down, text, ha="center", va="center", fontsize=8, color="white" if shade < 0.46 else "black")
 
 
 def _name(text: str) -> str:
