@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .arm import Arm, CellKey, CellTrials
 
-DARKEST = 5
+STRONGEST = 5
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class HeatCell:
 
     @property
     def shade(self) -> int:
-        """Return how dark it is, 0 to `DARKEST`: the more trials failed, the darker; never 0 when one failed."""
-        return -(-DARKEST * (self.n - self.passes) // self.n) if self.n else 0
+        """Return its shade, 0 to `STRONGEST`: the more trials failed, the stronger; never 0 when one failed."""
+        return -(-STRONGEST * (self.n - self.passes) // self.n) if self.n else 0
 
 
 @dataclass(frozen=True)
