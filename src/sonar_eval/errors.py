@@ -28,6 +28,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import Any
 
 
 class Owner(StrEnum):
@@ -107,6 +108,9 @@ class HarnessError(BoundaryError):
 
 class LLMError(SonarEvalError):
     """A language model gave no usable answer."""
+
+    usage: Any = None
+    """The tokens that it took all the same (an `llm.Usage`), where the provider told."""
 
 
 class LLMTransportError(LLMError):

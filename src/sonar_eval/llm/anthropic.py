@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LLMAnswerError
-from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage
-from .provider import ProviderClient
-from .transport import QUOTED, READ_TIMEOUT_S, JSONTransport, RetryPolicy, Sleep
+from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage, count_of
+from .limiter import Sleep
+from .provider import ProviderClient, join_path, key_headers
+from .transport import QUOTED, READ_TIMEOUT_S, JSONTransport, RetryPolicy
 
 if TYPE_CHECKING:
     import httpx
@@ -37,6 +38,7 @@ class AnthropicClient(ProviderClient):
         api_key: str | None = None,
         base_url: str = BASE_URL,
         *,
+        key_header: str = "x-api-key",
         timeout_s: float = READ_TIMEOUT_S,
         retry: RetryPolicy | None = None,
         extra_body: Mapping[str, Any] | None = None,
@@ -44,10 +46,9 @@ class AnthropicClient(ProviderClient):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         key = (api_key or "").strip()
-        headers = {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
         wire = JSONTransport(
-            base_url.rstrip("/").removesuffix("/v1") + "/v1/messages",
-            headers,
+            join_path(base_url, "/v1/messages"),
+            {"anthropic-version": _VERSION, **key_headers(key, key_header)},
             key=key,
             timeout_s=timeout_s,
             retry=retry,
@@ -106,12 +107,13 @@ def _read_reply(body: Any, model: str, url: str) -> ChatReply:
         stop = body.get("stop_reason")
         text = "".join(block["text"] for block in blocks if block.get("type") == "text")
         calls = tuple(_read_call(block) for block in blocks if block.get("type") == "tool_use")
-        usage = body.get("usage") or {}
-        counts = Usage(usage.get("input_tokens"), usage.get("output_tokens"))
+        counts = _read_usage(body.get("usage"))
     except (KeyError, TypeError, AttributeError) as error:
         raise LLMAnswerError(f"{model} at {url} answered no message: {str(body)[:QUOTED]}") from error
     if stop == "refusal":
-        raise LLMAnswerError(f"{model} at {url} refused (stop_reason='refusal'): {text[:QUOTED]}")
+        refused = LLMAnswerError(f"{model} at {url} refused (stop_reason='refusal'): {text[:QUOTED]}")
+        refused.usage = counts
+        raise refused
     return ChatReply(
         text, calls, counts, _FINISH.get(stop, stop) if text or calls else stop, body.get("model") or model
     )
@@ -123,3 +125,12 @@ def _read_call(block: dict[str, Any]) -> ToolRequest:
         return ToolRequest(block["id"], block["name"], arguments)
     shown = json.dumps(arguments, default=str)[:200]
     return ToolRequest(block["id"], block["name"], {}, error=f"arguments are no JSON object: {shown}")
+
+
+def _read_usage(usage: Any) -> Usage:
+    """Read the counts; this API leaves what the cache took part in out of the input tokens."""
+    usage = usage if isinstance(usage, dict) else {}
+    read, written = (count_of(usage.get(f"cache_{part}_input_tokens")) or 0 for part in ("read", "creation"))
+    fresh = count_of(usage.get("input_tokens"))
+    whole = None if fresh is None else fresh + read + written
+    return Usage(whole, count_of(usage.get("output_tokens")), read, written)

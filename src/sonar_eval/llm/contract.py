@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from ..usage import Price, add_known
+
 
 @dataclass(frozen=True)
 class LLMConfig:
@@ -16,6 +18,8 @@ class LLMConfig:
     max_tokens: int = 1024
     seed: int | None = None
     """Handed to providers that take one; the same for the same trial index in every variant."""
+    price: Price | None = None
+    """What its tokens cost, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,31 @@ class ToolSchema:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one call; None where the provider did not say."""
+    """Tokens of one call, or of several; None where the provider did not say."""
 
     input_tokens: int | None = None
+    """All that went in, whether cached or not."""
     output_tokens: int | None = None
+    cached_tokens: int = 0
+    """The part of the input that was read from the provider's cache."""
+    cache_write_tokens: int = 0
+    """The part of the input that was put into the provider's cache."""
+    calls: int = 1
+
+    def __add__(self, other: Usage) -> Usage:
+        """Add two up; what one of them does not know is not known of both."""
+        return Usage(
+            add_known(self.input_tokens, other.input_tokens),
+            add_known(self.output_tokens, other.output_tokens),
+            self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.calls + other.calls,
+        )
+
+
+def count_of(value: Any) -> int | None:
+    """Take a number of tokens as a provider gives it; what is no count is not known."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LLMAnswerError
-from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage
-from .provider import ProviderClient
-from .transport import QUOTED, READ_TIMEOUT_S, JSONTransport, RetryPolicy, Sleep
+from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage, count_of
+from .limiter import Sleep
+from .provider import KEY_HEADER, ProviderClient, join_path, key_headers
+from .transport import QUOTED, READ_TIMEOUT_S, JSONTransport, RetryPolicy
 
 if TYPE_CHECKING:
     import httpx
 
 
 class OpenAIClient(ProviderClient):
-    """Talk to `base_url` (which ends before `/chat/completions`, often in `/v1`).
+    """Talk to `base_url` (which ends before `/chat/completions`, often in `/v1`; a query is kept).
 
     Raises `LLMTransportError`, `LLMRequestError` or `LLMAnswerError`, each quoting model and provider. Asks again
-    as `retry` says, and leaves out what a model refuses to take. `sleep` and `transport` (httpx's) are the seams
-    for tests and special networks.
+    as `retry` says, and leaves out what a model refuses to take. The key goes into `key_header`, after "Bearer"
+    in that of the default. `sleep` and `transport` (httpx's) are the seams for tests and special networks.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class OpenAIClient(ProviderClient):
         base_url: str,
         api_key: str | None = None,
         *,
+        key_header: str = KEY_HEADER,
         timeout_s: float = READ_TIMEOUT_S,
         retry: RetryPolicy | None = None,
         extra_body: Mapping[str, Any] | None = None,
@@ -37,8 +39,8 @@ class OpenAIClient(ProviderClient):
     ) -> None:
         key = (api_key or "").strip()
         wire = JSONTransport(
-            base_url.rstrip("/") + "/chat/completions",
-            {"authorization": f"Bearer {key}"} if key else {},
+            join_path(base_url, "/chat/completions"),
+            key_headers(key, key_header),
             key=key,
             timeout_s=timeout_s,
             retry=retry,
@@ -102,11 +104,12 @@ def _read_reply(body: Any, model: str, url: str) -> ChatReply:
         calls = tuple(_read_call(call, place) for place, call in enumerate(message.get("tool_calls") or ()))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise LLMAnswerError(f"{model} at {url} answered no chat completion: {str(body)[:QUOTED]}") from error
+    usage = _read_usage(body.get("usage"))
     if refusal and not text:
-        raise LLMAnswerError(f"{model} at {url} refused: {refusal}")
-    return ChatReply(
-        text, calls, _read_usage(body.get("usage")), choice.get("finish_reason"), body.get("model") or model
-    )
+        refused = LLMAnswerError(f"{model} at {url} refused: {refusal}")
+        refused.usage = usage
+        raise refused
+    return ChatReply(text, calls, usage, choice.get("finish_reason"), body.get("model") or model)
 
 
 def _read_text(content: Any) -> str:
@@ -131,4 +134,6 @@ def _read_call(call: dict[str, Any], place: int) -> ToolRequest:
 
 def _read_usage(usage: Any) -> Usage:
     usage = usage if isinstance(usage, dict) else {}
-    return Usage(usage.get("prompt_tokens"), usage.get("completion_tokens"))
+    details = usage.get("prompt_tokens_details")
+    cached = count_of(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return Usage(count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens")), cached or 0)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError
 from .contract import ChatReply, Completion, LLMConfig, Message, ToolSchema
+from .limiter import Waits
 from .quirks import Quirks
 from .transport import JSONTransport
+
+KEY_HEADER = "authorization"
 
 
 class ProviderClient(ABC):
@@ -23,11 +28,18 @@ class ProviderClient(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._wire.url!r})"
 
+    @property
+    def waits(self) -> Waits:
+        """Tell how often this client had to wait so far, and how long."""
+        return self._wire.waits
+
     async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> Completion:
         """Return the assistant's text, asking once more when it is silent; raise `LLMAnswerError` without any."""
         reply = await self.chat(config, system, messages, ())
         if not reply.text.strip() and reply.finish_reason != "length":
+            silent = reply
             reply = await self.chat(config, system, messages, ())
+            reply = replace(reply, usage=silent.usage + reply.usage)
         if not reply.text.strip():
             raise self._no_text(config, reply)
         return Completion(reply.text, reply.usage, reply.finish_reason)
@@ -35,9 +47,11 @@ class ProviderClient(ABC):
     def _no_text(self, config: LLMConfig, reply: ChatReply) -> LLMAnswerError:
         told = f"(finish_reason={reply.finish_reason!r}, max_tokens={config.max_tokens}, usage={reply.usage})"
         where = f"{config.model} at {self._wire.url}"
+        error: LLMAnswerError = LLMSilenceError(f"{where} answered without text {told}")
         if reply.finish_reason == "length":
-            return LLMAnswerError(f"{where} answered without text: it was cut off before it began {told}")
-        return LLMSilenceError(f"{where} answered without text {told}")
+            error = LLMAnswerError(f"{where} answered without text: it was cut off before it began {told}")
+        error.usage = reply.usage
+        return error
 
     async def chat(
         self, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
@@ -69,3 +83,20 @@ class ProviderClient(ABC):
     @abstractmethod
     def _read(self, body: Any, model: str) -> ChatReply:
         """Read an answer; raise `LLMAnswerError` when there is nothing to use in it."""
+
+
+def join_path(base_url: str, path: str) -> str:
+    """Put `path` behind that of `base_url` and before its query; a version that both have is written once."""
+    parts = urlsplit(base_url.strip())
+    before = parts.path.rstrip("/")
+    version = path.rpartition("/")[0]
+    if version and before.endswith(version):
+        before = before.removesuffix(version)
+    return urlunsplit(parts._replace(path=before + path))
+
+
+def key_headers(key: str, header: str) -> dict[str, str]:
+    """Write the key into the header that the provider reads it from."""
+    if not key:
+        return {}
+    return {header: f"Bearer {key}" if header.lower() == KEY_HEADER else key}

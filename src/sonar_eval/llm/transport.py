@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LLMAnswerError, LLMRequestError, LLMTransportError, describe
 from ..web import open_client
+from .limiter import WAITS, AdaptiveLimiter, Sleep, Ticket, WaitCounter, Waits
 
 if TYPE_CHECKING:
     import httpx
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
 # Reasoning models and judges think for minutes; httpx would give up after 5 s.
 READ_TIMEOUT_S = 120.0
 RETRIED_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
+OVERLOADED_STATUS = frozenset({429, 503, 529})
 QUOTED = 500
 # Below this it is a placeholder, as local servers take, and no secret.
 _SHORTEST_KEY = 8
-
-Sleep = Callable[[float], Awaitable[None]]
+_OVERLOADS = ("overloaded_error", "overloaded", "rate_limit_error", "rate_limit_exceeded", 429, 503, 529)
+# Comes as a rate limit, and no patience helps against it.
+_NO_MONEY = "insufficient_quota"
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class RetryPolicy:
     `longest_asked_s`.
     """
 
-    max_retries: int = 5
+    max_retries: int = 8
     first_wait_s: float = 1.0
     longest_wait_s: float = 30.0
     longest_asked_s: float = 120.0
@@ -55,13 +59,16 @@ class _Trouble:
     said: str
     asked_s: float | None = None
     cause: Exception | None = None
+    limited: bool = False
+    """Whether the provider has too much to do, rather than something wrong with it."""
 
 
 class JSONTransport:
     """Post JSON to one URL of a provider.
 
     Raises `LLMTransportError` when asking again did not help, `LLMRequestError` for a request that is refused,
-    `LLMAnswerError` for an answer that is no JSON. What a provider says is quoted, its key never.
+    `LLMAnswerError` for an answer that is no JSON. What a provider says is quoted, its key never. How many requests
+    are under way at a time is found out per model.
     """
 
     def __init__(
@@ -76,29 +83,57 @@ class JSONTransport:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = url
-        self._headers = dict(headers)
+        self._headers = {**headers, "content-type": "application/json"}
         self._key = key
         self._timeout_s = timeout_s
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
         self._transport = transport
         self._chance = random.Random()
+        self._counter = WaitCounter(WAITS)
+        self._limiters: dict[str, AdaptiveLimiter] = {}
+
+    @property
+    def waits(self) -> Waits:
+        """Tell how often was waited so far, and how long."""
+        return self._counter.read()
 
     def hide(self, text: str) -> str:
         """Take the key out of a text that a provider may have repeated it in."""
         return text.replace(self._key, "[key]") if len(self._key) >= _SHORTEST_KEY else text
 
+    def limiter(self, model: str) -> AdaptiveLimiter:
+        """Return what decides how many requests for `model` are under way."""
+        fresh = AdaptiveLimiter(sleep=self._sleep, waits=self._counter)
+        return self._limiters.setdefault(model, fresh)
+
     async def post(self, model: str, body: Mapping[str, Any]) -> Any:
         """Return the answer's JSON, asking again while the policy allows."""
-        attempt = 0
+        limiter, content = self.limiter(model), _encode(body)
+        attempt, rested_until = 0, 0.0
         while True:
-            outcome = await self._try(model, body)
+            outcome = await self._send(limiter, await limiter.enter(rested_until), model, content)
             if not isinstance(outcome, _Trouble):
                 return outcome
+            if outcome.asked_s is not None:
+                rested_until = limiter.pause(min(outcome.asked_s, self._retry.longest_asked_s))
             if attempt >= self._retry.max_retries:
                 raise LLMTransportError(self.hide(self._final(outcome, attempt))) from outcome.cause
-            await self._sleep(self._retry.wait_s(attempt, outcome.asked_s, self._chance))
+            wait_s = self._retry.wait_s(attempt, outcome.asked_s, self._chance)
+            await self._sleep(wait_s)
+            self._counter.add(retries=1, retry_wait_s=wait_s)
             attempt += 1
+
+    async def _send(self, limiter: AdaptiveLimiter, ticket: Ticket, model: str, content: bytes) -> Any:
+        answered, limited = False, False
+        try:
+            outcome = await self._try(model, content)
+            limited = isinstance(outcome, _Trouble) and outcome.limited
+            answered = not isinstance(outcome, _Trouble)
+            return outcome
+        finally:
+            limiter.leave(ticket, limited=limited, answered=answered)
+            self._counter.add(requests=1, limited=int(limited))
 
     def _final(self, trouble: _Trouble, attempt: int) -> str:
         said = trouble.said if not attempt else f"{trouble.said} (asked {attempt + 1} times)"
@@ -107,37 +142,63 @@ class JSONTransport:
             said += f"; it asks to wait {trouble.asked_s:g} s, and at most {limit:g} s are waited (longest_asked_s)"
         return said
 
-    async def _try(self, model: str, body: Mapping[str, Any]) -> Any:
+    async def _try(self, model: str, content: bytes) -> Any:
         import httpx
 
         opened = open_client(self.url, timeout_s=self._timeout_s, headers=self._headers, transport=self._transport)
         try:
             # A client per call costs little beside a model's answer, and is bound to no event loop.
             async with opened as client:
-                response = await client.post(self.url, json=body)
+                response = await client.post(self.url, content=content)
         except httpx.RequestError as error:
             said = f"{model} at {self.url} gave no answer (timeout {self._timeout_s:g} s): {describe(error)}"
             return _Trouble(said, cause=error)
+        return self._read(model, response)
+
+    def _read(self, model: str, response: httpx.Response) -> Any:
         said = f"{model} at {self.url} answered HTTP {response.status_code}: {response.text[:QUOTED]}"
-        if response.status_code in RETRIED_STATUS or _is_overloaded(response):
-            return _Trouble(said, asked_wait_s(response.headers))
+        kinds = _kinds(response)
+        overload = any(kind in _OVERLOADS for kind in kinds)
+        if (response.status_code in RETRIED_STATUS or overload) and _NO_MONEY not in kinds:
+            limited = overload or response.status_code in OVERLOADED_STATUS
+            return _Trouble(said, asked_wait_s(response.headers), limited=limited)
         if response.status_code != 200:
             raise LLMRequestError(self.hide(said))
         try:
-            return response.json()
+            return _decode(response)
         except ValueError as error:
             text = self.hide(response.text[:QUOTED])
+            if response.text.lstrip().startswith("{"):
+                return _Trouble(f"{model} at {self.url} answered JSON that breaks off: {text}", cause=error)
             raise LLMAnswerError(f"{model} at {self.url} answered no JSON: {text}") from error
 
 
-def _is_overloaded(response: httpx.Response) -> bool:
-    """Tell whether the body says what the status does not: some gateways wrap an overload in another status."""
+def _encode(body: Mapping[str, Any]) -> bytes:
+    """Write JSON; half a surrogate pair, which UTF-8 has no bytes for, becomes a replacement character."""
+    return _well_formed(json.dumps(body, ensure_ascii=False, separators=(",", ":"))).encode()
+
+
+def _decode(response: httpx.Response) -> Any:
+    """Read JSON; half a surrogate pair, which only an escape can bring in, becomes a replacement character."""
+    body = response.json()
+    if "\\ud" not in response.text.lower():
+        return body
+    return json.loads(_well_formed(json.dumps(body, ensure_ascii=False)))
+
+
+def _well_formed(text: str) -> str:
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _kinds(response: httpx.Response) -> tuple[Any, ...]:
+    """Read what kind of error the body names, whatever the status: some gateways wrap one in another."""
     try:
         error = response.json().get("error")
     except (ValueError, AttributeError):
-        return False
-    kind = error.get("type") or error.get("code") if isinstance(error, dict) else None
-    return kind in ("overloaded_error", "overloaded", "rate_limit_error", "rate_limit_exceeded")
+        return ()
+    return (error.get("type"), error.get("code")) if isinstance(error, dict) else ()
 
 
 def asked_wait_s(headers: Mapping[str, str]) -> float | None:

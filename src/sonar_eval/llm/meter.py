@@ -1,0 +1,50 @@
+"""Counting what a client uses up, for one trial and one role."""
+
+from __future__ import annotations
+
+from ..errors import LLMError
+from ..usage import Price, Spend
+from .contract import LLMClient, LLMConfig, Message, Usage
+
+_UNKNOWN = Usage()
+_NOTHING = Spend(0, 0, 0, 0.0)
+
+
+class Meter:
+    """Hand every call to `client`, and add up what it took.
+
+    A client that returns a plain text does not say what it took: then the tokens are not known, and their cost is not
+    either unless the price of the config is nothing.
+    """
+
+    def __init__(self, client: LLMClient) -> None:
+        self._client = client
+        self._spent = _NOTHING
+
+    @property
+    def spent(self) -> Spend | None:
+        """Tell what was used up so far; None before the first answer."""
+        return self._spent if self._spent.calls else None
+
+    async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> str:
+        """Return what the client does, or raise it."""
+        try:
+            answer = await self._client.complete(config, system, messages)
+        except LLMError as error:
+            # Silence and refusals are paid for, too; whoever was not reached took nothing.
+            if isinstance(error.usage, Usage):
+                self._spent += price_usage(error.usage, config.price)
+            raise
+        usage = getattr(answer, "usage", None)
+        self._spent += price_usage(usage if isinstance(usage, Usage) else _UNKNOWN, config.price)
+        return answer
+
+
+def price_usage(usage: Usage, price: Price | None) -> Spend:
+    """Say what tokens cost; None where tokens or price are not known."""
+    cost = None
+    if price is not None and price.is_free:
+        cost = 0.0
+    elif price is not None and usage.input_tokens is not None and usage.output_tokens is not None:
+        cost = price.of(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+    return Spend(usage.calls, usage.input_tokens, usage.output_tokens, cost, usage.cached_tokens)
