@@ -16,7 +16,6 @@ from .contract import LLMConfig
 from .openai import OpenAIClient
 from .provider import ProviderClient
 
-
 _made: dict[tuple[str, ...], ProviderClient] = {}
 
 
