@@ -5,6 +5,7 @@ What cannot be read as a verdict is an error of the judge, never a score of 0.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,6 +85,17 @@ class Grader:
         self._calibration = calibration
         self._repeats = repeats
         self._timeout_s = timeout_s
+
+    @property
+    def client(self) -> LLMClient:
+        """The model that judges."""
+        return self._client
+
+    def with_client(self, client: LLMClient) -> Grader:
+        """Return the same judge with another client, e.g. one that counts."""
+        twin = copy.copy(self)
+        twin._client = client
+        return twin
 
     async def grade(self, transcript: Transcript, log: ConversationLog) -> GraderResult:
         """Ask for verdicts, each once more when it cannot be read; without one return `error` and no score.

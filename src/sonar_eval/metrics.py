@@ -9,6 +9,7 @@ from .assertions import AssertionResult, Severity
 from .results import Outcome, TrialResult
 from .stats import pass_at_k, pass_hat_k
 from .verdict import CriterionVerdict
+from .usage import Spend, add_up
 
 
 @dataclass
@@ -137,6 +138,11 @@ class ScenarioReport:
     def cut_off(self) -> int:
         """Count the conversations that ran into the turn limit."""
         return sum(trial.log.cut_off for trial in self.counted)
+
+    @property
+    def spent(self) -> dict[str, Spend]:
+        """Add up by role what all trials used up, also those that errored: they were paid for."""
+        return add_up(trial.spent for trial in self.trials)
 
     @property
     def not_exercised(self) -> int:

@@ -24,6 +24,7 @@ from .simulator import UserSimulator
 from .store import NullStore, ResultStore
 from .transcript import IngestClient
 from .trial import GraderFactory, Parts, TranscriptSource, rejudge, run_trial
+from .usage import Spend
 
 # The parts a run is made of were always importable from here, and still are.
 __all__ = [
@@ -184,13 +185,15 @@ class Orchestrator:
     async def _run_trial(self, scenario: ScenarioConfig, index: int = 0) -> TrialResult:
         """Run one trial, again within the budget while somebody else than the bot fails."""
         earlier: list[TrialFailure] = []
+        spent: dict[str, Spend] = {}
         while True:
             trial = await self._attempt(scenario, index)
-            trial.earlier_failures = list(earlier)
+            trial.earlier_failures, trial.earlier_spent = list(earlier), spent
             if trial.failure is None or trial.counted or len(earlier) >= self._task.retries or job_over():
                 return trial
             log.warning("%s trial %d: tried again after %s", scenario.name, index, trial.failure)
             earlier.append(trial.failure)
+            spent = trial.spent
 
     async def _attempt(self, scenario: ScenarioConfig, index: int) -> TrialResult:
         import sonar_tracing

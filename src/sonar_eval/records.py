@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +14,7 @@ from .metrics import AssertionMetric, ScenarioReport
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .transcript import Transcript
 from .verdict import CriterionResult, CriterionVerdict
+from .usage import Spend, total_cost
 
 SCHEMA_VERSION = 1
 
@@ -54,6 +56,9 @@ def trial_record(scenario: str, trial: TrialResult, *, grader_required: bool = F
         "started_at": trial.started_at,
         "duration_s": trial.duration_s,
         "earlier_failures": [_write_failure(failure) for failure in trial.earlier_failures],
+        "spent": _write_spent(trial.log.spent),
+        "earlier_spent": _write_spent(trial.earlier_spent),
+        "cost_usd": total_cost(trial.spent),
         "warnings": list(trial.warnings),
         "digest": trial.digest,
         "changed_after_grading": trial.changed_after_grading,
@@ -80,6 +85,7 @@ def read_trial(record: dict[str, Any]) -> TrialResult:
         EndReason(record["ended_by"]) if record["ended_by"] else None,
         role_breaks=[RoleBreak(**row) for row in record.get("role_breaks", ())],
         final_state=record.get("final_state"),
+        spent=_read_spent(record.get("spent")),
     )
     return TrialResult(
         conversation_id,
@@ -99,6 +105,7 @@ def read_trial(record: dict[str, Any]) -> TrialResult:
         duration_s=record["duration_s"],
         started_at=record["started_at"],
         earlier_failures=[failure for row in record["earlier_failures"] if (failure := _read_failure(row)) is not None],
+        earlier_spent=_read_spent(record.get("earlier_spent")),
         warnings=list(record["warnings"]),
         judge_asked=record["judge_asked"],
         digest=record.get("digest"),
@@ -128,6 +135,8 @@ def scenario_record(report: ScenarioReport) -> dict[str, Any]:
         "role_breaks": report.role_breaks,
         "safety_violations": report.safety_violations,
         "pass_rate": report.pass_rate,
+        "spent": _write_spent(report.spent),
+        "cost_usd": total_cost(report.spent),
         "mean_grader_score": report.mean_grader_score,
         "grader_scores": list(report.grader_scores),
         "judge_agreement": report.judge_agreement,
@@ -152,6 +161,14 @@ def _write_metric(metric: AssertionMetric) -> dict[str, Any]:
         "passed": metric.passed,
         "reason": metric.reason,
     }
+
+
+def _write_spent(spent: Mapping[str, Spend]) -> dict[str, Any]:
+    return {str(role): asdict(spend) for role, spend in spent.items()}
+
+
+def _read_spent(rows: dict[str, Any] | None) -> dict[str, Spend]:
+    return {role: Spend(**row) for role, row in (rows or {}).items()}
 
 
 def _write_failure(failure: TrialFailure | None) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from .errors import BoundaryError, Owner, describe
 from .interceptor import RuleReport
 from .transcript import Transcript
 from .verdict import CriterionResult
+from .usage import Spend, add_up
 
 
 class Outcome(StrEnum):
@@ -89,6 +90,8 @@ class TrialResult:
     started_at: str | None = None
     earlier_failures: list[TrialFailure] = field(default_factory=list)
     """Why earlier tries at this trial were given up; a trial tried again is one trial."""
+    earlier_spent: dict[str, Spend] = field(default_factory=dict)
+    """What the models of those earlier tries used up, by role."""
     warnings: list[str] = field(default_factory=list)
     judge_asked: bool = False
     digest: str | None = None
@@ -119,6 +122,11 @@ class TrialResult:
     def counted(self) -> bool:
         """Tell whether the trial says something about the bot."""
         return self.outcome is not Outcome.ERRORED
+
+    @property
+    def spent(self) -> dict[str, Spend]:
+        """Add up by role what the trial used up, with the tries that were given up: they were paid for, too."""
+        return add_up([self.earlier_spent, self.log.spent])
 
     @property
     def ungraded(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .metrics import ScenarioReport
 from .stats import pass_at_k, pass_hat_k, quantile, wilson
+from .usage import Role, Spend, total_cost
 
 _DIGITS = 4
 _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]")
@@ -26,7 +27,14 @@ class Score:
 
 def scorecard(report: ScenarioReport) -> list[Score]:
     """List the numbers of a report, headlines first; what is undefined or not finite is left out."""
-    found = [*_headlines(report), *_assertions(report), *_criteria(report), *_tokens(report), *_faults(report)]
+    found = [
+        *_headlines(report),
+        *_assertions(report),
+        *_criteria(report),
+        *_tokens(report),
+        *_costs(report),
+        *_faults(report),
+    ]
     return [
         Score(score.name, round(score.value, _DIGITS), score.step)
         for score in found
@@ -105,6 +113,22 @@ def _tokens(report: ScenarioReport) -> Iterable[Score]:
     if counted:
         yield Score("tokens/bot_input", sum(prompt for prompt, _ in counted))
         yield Score("tokens/bot_output", sum(completion for _, completion in counted))
+
+    for role in (Role.SIMULATOR, Role.JUDGE):
+        spend = report.spent.get(role.value, Spend())
+        if spend.input_tokens is not None and spend.output_tokens is not None:
+            yield Score(f"tokens/{role}_input", spend.input_tokens)
+            yield Score(f"tokens/{role}_output", spend.output_tokens)
+
+
+def _costs(report: ScenarioReport) -> Iterable[Score]:
+    """Split the cost by role; where nothing cost anything, as with offline stand-ins, there is nothing to show."""
+    total = total_cost(report.spent)
+    if total:
+        yield Score("cost_usd", total)
+    for role, spend in report.spent.items():
+        if spend.cost_usd:
+            yield Score(f"cost_usd_by/{role}", spend.cost_usd)
 
 
 def _faults(report: ScenarioReport) -> Iterable[Score]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from .accounting import metered, metered_grader, note_bot
 from .adapter import BotAdapter, Seed, Session, TrialContext, take_snapshot
 from .assertions import AssertionEngine, AssertionResult
 from .config import ScenarioConfig, TaskConfig
@@ -23,6 +24,7 @@ from .llm import LLMClient, LLMConfig
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .simulator import UserSimulator
 from .transcript import Expectation, Transcript, carry_marks, mark_faults
+from .usage import Role
 
 GraderFactory = Callable[[ScenarioConfig], Grader]
 
@@ -129,14 +131,14 @@ async def _set_up(parts: Parts, context: TrialContext) -> Session:
 async def _simulate(parts: Parts, scenario: ScenarioConfig, story: _Story, session: Session) -> None:
     assert scenario.user_llm is not None, "the scenario was not resolved"
     config = _seeded(scenario.user_llm, story.context.random_seed)
-    simulator = UserSimulator(
-        parts.llm,
-        config,
-        scenario,
-        turn_timeout_s=parts.task.turn_timeout_s,
-        user_timeout_s=parts.task.user_timeout_s,
-    )
-    with boundary(Owner.SIMULATOR, "conversation"):
+    with metered(parts.llm, Role.SIMULATOR, story.log) as meter, boundary(Owner.SIMULATOR, "conversation"):
+        simulator = UserSimulator(
+            meter,
+            config,
+            scenario,
+            turn_timeout_s=parts.task.turn_timeout_s,
+            user_timeout_s=parts.task.user_timeout_s,
+        )
         await simulator.run(parts.adapter, session, story.log)
     if story.log.ended_by is EndReason.SILENT_USER:
         raise SimulatorError("the simulated user said nothing, twice in a row", step="user model")
@@ -209,6 +211,7 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
         warnings=story.warnings,
         digest=((story.transcript and story.transcript.completeness) or {}).get("digest"),
     )
+    note_bot(story.log, story.transcript, story.context.variant)
     if story.failure is not None:
         result.failure = TrialFailure.of(story.failure)
         by_bot = story.failure.owner is Owner.BOT
@@ -248,8 +251,11 @@ async def _grade(parts: Parts, scenario: ScenarioConfig, story: _Story, result: 
     result.judge_asked = True
     try:
         async with until(*story.deadlines):
-            with boundary(Owner.JUDGE, "grader"):
-                verdict: GraderResult = await parts.grader_factory(scenario).grade(story.transcript, result.log)
+            with (
+                boundary(Owner.JUDGE, "grader"),
+                metered_grader(parts.grader_factory(scenario), result.log) as grader,
+            ):
+                verdict: GraderResult = await grader.grade(story.transcript, result.log)
     except BoundaryError as error:
         result.grader_failure = TrialFailure.of(error)
         return

@@ -12,12 +12,16 @@ from .contract import (
     ToolSchema,
     Usage,
 )
-from .factory import make_client, make_config
+from .factory import make_client, make_config, make_price
+from .limiter import WAITS, AdaptiveLimiter, Waits
+from .meter import Meter, price_usage
 from .openai import OpenAIClient
 from .scripted import ScriptedClient
 from .transport import RetryPolicy
 
 __all__ = [
+    "WAITS",
+    "AdaptiveLimiter",
     "AnthropicClient",
     "ChatClient",
     "ChatReply",
@@ -25,12 +29,16 @@ __all__ = [
     "LLMClient",
     "LLMConfig",
     "Message",
+    "Meter",
     "OpenAIClient",
     "RetryPolicy",
     "ScriptedClient",
     "ToolRequest",
     "ToolSchema",
     "Usage",
+    "Waits",
     "make_client",
     "make_config",
+    "make_price",
+    "price_usage",
 ]

@@ -24,10 +24,23 @@ def _head(record: Mapping[str, Any]) -> Iterator[str]:
         yield "- the trace is redacted: parts of the tool data were withheld before they were stored"
     for fault in record["faults"]:
         yield f"- fault `{fault['action']}` on `{fault['target']}`: hit {fault['fired']} of {fault['calls_seen']} calls"
+    yield from _cost(record)
     for warning in record["warnings"]:
         yield f"- warning: {warning}"
     if record["transcript"] is None:
         yield "- no transcript: the tool calls of this trial are not known"
+
+
+def _cost(record: Mapping[str, Any]) -> Iterator[str]:
+    """Say what the trial cost, as far as that is known and it cost anything."""
+    known = {role: row["cost_usd"] for role, row in record.get("spent", {}).items() if row["cost_usd"]}
+    total = record.get("cost_usd")
+    if not known and not total:
+        return
+    said = f"${total:.4f}" if total is not None else "not all known"
+    if record.get("earlier_spent"):
+        said += " with the tries that were given up"
+    yield f"- cost: {said} ({', '.join(f'{role} ${cost:.4f}' for role, cost in known.items()) or 'earlier tries only'})"
 
 
 def _conversation(record: Mapping[str, Any]) -> Iterator[str]:

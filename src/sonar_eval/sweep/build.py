@@ -20,13 +20,14 @@ from ..demo.judge import OfflineJudge
 from ..errors import ConfigError
 from ..grader import Grader
 from ..interceptor import Action, FaultRule, FaultSpec, Fidelity
-from ..llm import LLMClient, LLMConfig, make_client, make_config
+from ..llm import LLMClient, LLMConfig, make_client, make_config, make_price
 from ..trial import GraderFactory
+from ..usage import Price
 from .checks import build_assertion
 from .schema import ModelConf, SweepConf
 from .searchpath import launch_folder, shipped_conf, user_confs
 
-_NOBODY = LLMConfig("offline")
+_NOBODY = LLMConfig("offline", price=Price(0.0, 0.0))
 
 
 def read_config(cfg: DictConfig) -> SweepConf:
@@ -58,6 +59,7 @@ def check(conf: SweepConf) -> None:
 
 
 def _check_model(model: ModelConf) -> None:
+    make_price(asdict(model))
     if model.provider != "offline":
         make_client(asdict(model))
     elif model.reliability is None or model.habit is None:

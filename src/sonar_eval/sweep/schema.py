@@ -79,6 +79,16 @@ class FaultConf:
 
 
 @dataclass
+class PriceConf:
+    """What a model costs, in US dollars per million tokens."""
+
+    input: float = MISSING
+    output: float = MISSING
+    cached_input: float | None = None
+    cache_write: float | None = None
+
+
+@dataclass
 class ModelConf:
     """A model: an offline stand-in, or one behind an OpenAI-compatible endpoint."""
 
@@ -87,9 +97,11 @@ class ModelConf:
     model: str = MISSING
     base_url: str | None = None
     api_key_env: str | None = None
+    api_key_header: str | None = None
     temperature: float = LLMConfig.temperature
     max_tokens: int = LLMConfig.max_tokens
     extra_body: dict[str, Any] = field(default_factory=dict)
+    price: PriceConf | None = None
     reliability: float | None = None
     habit: float | None = None
 
