@@ -39,6 +39,7 @@ TOOLS = {tool.schema.name for tool in Shop().tools()}
 # What these options leave for the user to fill in.
 FILLED_IN = {
     ("bot", "mine"): ["bot.adapter=sonar_eval.demo.bot:CafeBot"],
+    ("bot", "chat"): ["model=local"],
     ("bot", "http"): ["bot.url=http://127.0.0.1:9000/sonar-eval"],
 }
 

@@ -68,6 +68,7 @@ MAY_IMPORT = {
 DOORS = {
     # The bot in the box is a model with tools.
     ("adapter.chat", "llm"),
+    ("adapter.chatbot", "llm"),
     # The one file that both ends of the query share, and the one vocabulary for failure.
     ("ingest", "transcript.wire"),
     ("ingest", "errors"),
@@ -81,6 +82,7 @@ THIRD_PARTY = {
     "llm": {"httpx"},
     "adapter": {"httpx"},
     "adapter.chat": {"opentelemetry", "sonar_tracing"},
+    "adapter.chatbot": {"sonar_tracing"},
     "transcript": {"httpx"},
     # For the id of a conversation.
     "orchestrator": {"sonar_tracing"},

@@ -28,15 +28,18 @@ class Tool:
     function: Callable[..., Any]
 
 
-def tool(function: Callable[..., Any], *, name: str | None = None) -> Tool:
+def tool(function: Callable[..., Any], *, name: str | None = None, given: Mapping[str, Any] | None = None) -> Tool:
     """Make a tool of `function`: its name, the first paragraph of its docstring, its signature.
 
+    `given` fills parameters in that the model is not to know of.
     Raises `TypeError` for a parameter whose annotation has no JSON type, and for one that takes any number.
     """
     hints = typing.get_type_hints(function)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
+        if given and parameter.name in given:
+            continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise TypeError(f"parameter {parameter.name!r}: a model can only fill in parameters that have a name")
         properties[parameter.name] = _json_type(hints.get(parameter.name, str), parameter.name)
@@ -45,7 +48,22 @@ def tool(function: Callable[..., Any], *, name: str | None = None) -> Tool:
     described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
     parameters = {"type": "object", "properties": properties, "required": required}
     label = name or function.__name__
-    return Tool(ToolSchema(label, described, parameters), function)
+    return Tool(ToolSchema(label, described, parameters), _bound(function, given) if given else function)
+
+
+def _bound(function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[..., Any]:
+    """Fill parameters in for good: unlike with a partial function, what a model writes cannot replace them."""
+    if inspect.iscoroutinefunction(function):
+
+        async def call_async(**arguments: Any) -> Any:
+            return await function(**arguments, **given)
+
+        return call_async
+
+    def call(**arguments: Any) -> Any:
+        return function(**arguments, **given)
+
+    return call
 
 
 def _json_type(hint: Any, name: str) -> dict[str, Any]:
@@ -193,6 +211,8 @@ def _put_reply(span: Span, reply: ChatReply) -> None:
         span.set_attribute("gen_ai.usage.input_tokens", reply.usage.input_tokens)
     if reply.usage.output_tokens is not None:
         span.set_attribute("gen_ai.usage.output_tokens", reply.usage.output_tokens)
+    if reply.usage.cached_tokens:
+        span.set_attribute("gen_ai.usage.cache_read.input_tokens", reply.usage.cached_tokens)
 
 
 def _as_genai(message: Message) -> dict[str, Any]:

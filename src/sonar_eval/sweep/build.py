@@ -208,7 +208,11 @@ def _model_config(model: ModelConf | None) -> LLMConfig:
 def _check_bot(conf: SweepConf) -> None:
     """Find fault with a bot's settings without making it: making it starts its tracing."""
     bot = conf.bot
-    _known("bot.type", bot.type, ("adapter", "http"))
+    _known("bot.type", bot.type, ("adapter", "chat", "http"))
+    if bot.type == "chat":
+        make_client(asdict(conf.model))
+        _chat_bot(conf)
+        return
     if bot.type == "adapter":
         try:
             check_adapter(_adapter_path(conf))
@@ -219,22 +223,39 @@ def _check_bot(conf: SweepConf) -> None:
     _bot_key(conf)
 
 
+def _chat_bot(conf: SweepConf) -> BotAdapter:
+    from ..adapter.chatbot import ChatBot
+
+    bot = conf.bot
+    _look_in_launch_folder()
+    try:
+        return ChatBot(tools=[load_object(path) for path in bot.tools], name=bot.name, max_steps=bot.max_steps)
+    except ConfigError as error:
+        raise ConfigError(f"bot {bot.name!r}: {error}") from error
+
+
 def _adapter_path(conf: SweepConf) -> str:
     if not conf.bot.adapter:
         raise ConfigError(f"bot {conf.bot.name!r}: expected bot.adapter=module:attribute")
-    # `python -m` looks in the current folder, a console script does not; a user's bot lies there.
+    _look_in_launch_folder()
+    return conf.bot.adapter
+
+
+def _look_in_launch_folder() -> None:
+    """Let imports find a user's bot there: `python -m` looks in the current folder, a console script does not."""
     if str(launch_folder()) not in sys.path:
         sys.path.insert(0, str(launch_folder()))
-    return conf.bot.adapter
 
 
 def build_adapter(conf: SweepConf, environment: Mapping[str, str]) -> BotAdapter:
     """Make the bot's adapter; a process it starts gets `environment` on top of ours."""
     bot = conf.bot
-    if bot.type == "adapter":
+    if bot.type in ("adapter", "chat"):
         # What a bot's process needs (an ASGI toolkit, OpenTelemetry's SDK) would slow every command down.
         from ..appside import CountedAdapter
 
+        if bot.type == "chat":
+            return CountedAdapter(_chat_bot(conf))
         try:
             return CountedAdapter(load_adapter(_adapter_path(conf)))
         except TypeError as error:

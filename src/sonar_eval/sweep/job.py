@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..adapter import BotAdapter
 from ..errors import ConfigError, describe
+from ..llm import WAITS, Waits
 from ..metrics import ScenarioReport
 from ..orchestrator import Orchestrator
 from ..records import scenario_record
@@ -76,16 +77,25 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
         "run_id": None,
     }
     report: ScenarioReport | None = None
+    before = WAITS.read()
     try:
         report = _run(read_config(cfg), cell)
         result["report"], result["error"] = scenario_record(report), report.error
     except Exception as error:
         log.debug("cell %s failed", cell.name, exc_info=True)
         result["error"] = describe(error)
+    result["waits"] = _tell_waits(cell, WAITS.read().since(before))
     _write_result(cell, result)
     _publish(cfg, cell, result, report)
     _write_result(cell, result)
     return result
+
+
+def _tell_waits(cell: Cell, waits: Waits) -> dict[str, Any]:
+    """Say how often this process waited for models, when it did."""
+    if waits.limited or waits.retries or waits.queued:
+        log.info("%s: %s", cell.name, waits)
+    return {name: round(value, 3) for name, value in asdict(waits).items()}
 
 
 def cell_key(choices: Mapping[str, str], config: Mapping[str, Any]) -> str:

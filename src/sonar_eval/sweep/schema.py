@@ -117,7 +117,7 @@ class PromptConf:
 
 @dataclass
 class BotConf:
-    """A bot: an adapter in this process, or a service reached or started."""
+    """A bot: an adapter in this process, a service reached or started, or a chat model with tools."""
 
     name: str = MISSING
     type: str = MISSING
@@ -125,6 +125,8 @@ class BotConf:
     url: str | None = None
     command: str | None = None
     key_env: str | None = None
+    tools: list[str] = field(default_factory=list)
+    max_steps: int = 12
     fidelity: str = Fidelity.MOCKED.value
 
 
