@@ -57,7 +57,7 @@ class Turn:
     submission: FormSubmission | None = None
     forms: tuple[Form, ...] = ()
     latency_s: float | None = None
-    """Seconds between handing the message over and having the answer."""
+    """Seconds between handing the message over and having the answer, without waits for a provider's rate limit."""
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from .errors import Owner, border_error, crossed
+from .patience import StepClock, step_clock
 
 
 @asynccontextmanager
-async def within(limit_s: float | None, what: str) -> AsyncIterator[None]:
-    """Raise `TimeoutError` with `what` and the limit when the block takes longer; other timeouts keep their words."""
+async def within(limit_s: float | None, what: str) -> AsyncIterator[StepClock]:
+    """Raise `TimeoutError` with `what` and the limit when the block takes longer; other timeouts keep their words.
+
+    Waits for a provider that is busy or not there do not count.
+    """
     limit = asyncio.timeout(limit_s or None)
     try:
-        async with limit:
-            yield
+        with step_clock(limit) as clock:
+            async with limit:
+                yield clock
     except TimeoutError as error:
         if limit.expired():
             raise TimeoutError(f"{what} {limit_s:g} s") from error

@@ -6,7 +6,6 @@ Sees only what the bot delivered, never its tools or spans.
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -122,12 +121,11 @@ class UserSimulator:
         extra: dict[str, Any] = {"submission": submission} if submission else {}
         turn = Turn(text, (), submission)
         log.turns.append(turn)
-        started = time.perf_counter()
-        try:
-            async with within(self._turn_timeout_s, "no answer within"):
+        async with within(self._turn_timeout_s, "no answer within") as clock:
+            try:
                 delivered = await adapter.send(session, text, **extra)
-        finally:
-            turn.latency_s = time.perf_counter() - started
+            finally:
+                turn.latency_s = clock.taken_s
         _require_texts(delivered.messages)
         turn.delivered, turn.forms = tuple(delivered.messages), tuple(delivered.forms)
         return delivered

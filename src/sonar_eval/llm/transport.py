@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LLMAnswerError, LLMRequestError, LLMTransportError, describe
+from ..patience import not_counted
 from ..web import open_client
 from .limiter import WAITS, AdaptiveLimiter, Sleep, Ticket, WaitCounter, Waits
 
@@ -112,7 +113,9 @@ class JSONTransport:
         limiter, content = self.limiter(model), _encode(body)
         attempt, rested_until = 0, 0.0
         while True:
-            outcome = await self._send(limiter, await limiter.enter(rested_until), model, content)
+            with not_counted():
+                ticket = await limiter.enter(rested_until)
+            outcome = await self._send(limiter, ticket, model, content)
             if not isinstance(outcome, _Trouble):
                 return outcome
             if outcome.asked_s is not None:
@@ -120,7 +123,8 @@ class JSONTransport:
             if attempt >= self._retry.max_retries:
                 raise LLMTransportError(self.hide(self._final(outcome, attempt))) from outcome.cause
             wait_s = self._retry.wait_s(attempt, outcome.asked_s, self._chance)
-            await self._sleep(wait_s)
+            with not_counted():
+                await self._sleep(wait_s)
             self._counter.add(retries=1, retry_wait_s=wait_s)
             attempt += 1
 
