@@ -1,6 +1,6 @@
-"""Time that is not the bot's: a turn's clock stands still while a provider asks to be left alone.
+"""Time that is nobody's: the clock of a step stands still while a provider is not there or asks to be left alone.
 
-Without it a rate limit would look like a slow bot, or one that hangs.
+Without it a rate limit would look like a slow bot, and a provider that hangs like a bot that does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class StepClock:
         self._loop = asyncio.get_running_loop()
         self._began = time.perf_counter()
         self._waiting = 0
-        self._since = self._waited_s = 0.0
+        self._since = self._waited_s = self._charged_s = 0.0
         self._left_s: float | None = None
 
     @property
@@ -28,12 +28,16 @@ class StepClock:
         """Tell how long the step has taken, without what does not count."""
         return time.perf_counter() - self._began - self._waited_s
 
+    def charge(self, seconds: float) -> None:
+        """Count `seconds` of the time since it stands still after all."""
+        self._charged_s += seconds
+
     def stop(self) -> None:
         """Stand still; whoever waits at the same time shares it."""
         self._waiting += 1
         if self._waiting > 1:
             return
-        self._since = time.perf_counter()
+        self._since, self._charged_s = time.perf_counter(), 0.0
         ends = self._limit.when()
         if ends is not None:
             self._left_s = ends - self._loop.time()
@@ -44,9 +48,12 @@ class StepClock:
         self._waiting -= 1
         if self._waiting:
             return
-        self._waited_s += time.perf_counter() - self._since
+        stood_s = time.perf_counter() - self._since
+        # What was asked for at the same time took the time only once.
+        counted_s = min(self._charged_s, stood_s)
+        self._waited_s += stood_s - counted_s
         if self._left_s is not None:
-            self._reschedule(self._loop.time() + self._left_s)
+            self._reschedule(self._loop.time() + self._left_s - counted_s)
 
     def is_here(self) -> bool:
         """Tell whether this is the step's own event loop."""
@@ -76,14 +83,17 @@ def step_clock(limit: asyncio.Timeout) -> Iterator[StepClock]:
 
 
 @contextmanager
-def not_counted() -> Iterator[None]:
-    """Leave what happens in the block out of the time of the turn that it is part of, if it is part of one."""
+def not_counted() -> Iterator[StepClock | None]:
+    """Leave the block out of the time of the step that it is part of, but for what is charged to the step's clock.
+
+    Gives None where there is no step.
+    """
     clock = _step.get()
     if clock is None or not clock.is_here():
-        yield
+        yield None
         return
     clock.stop()
     try:
-        yield
+        yield clock
     finally:
         clock.go_on()

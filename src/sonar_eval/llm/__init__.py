@@ -17,9 +17,10 @@ from .limiter import WAITS, AdaptiveLimiter, Waits
 from .meter import Meter, price_usage
 from .openai import OpenAIClient
 from .scripted import ScriptedClient
-from .transport import RetryPolicy
+from .transport import READ_TIMEOUT_S, RetryPolicy
 
 __all__ = [
+    "READ_TIMEOUT_S",
     "WAITS",
     "AdaptiveLimiter",
     "AnthropicClient",

@@ -110,21 +110,28 @@ class JSONTransport:
 
     async def post(self, model: str, body: Mapping[str, Any]) -> Any:
         """Return the answer's JSON, asking again while the policy allows."""
-        limiter, content = self.limiter(model), _encode(body)
-        attempt, rested_until = 0, 0.0
+        content = _encode(body)
+        with not_counted() as clock:
+            answer, took_s = await self._post(model, content)
+            if clock is not None:
+                clock.charge(took_s)
+            return answer
+
+    async def _post(self, model: str, content: bytes) -> tuple[Any, float]:
+        """Return the answer and how long it took, without the tries that came to nothing."""
+        limiter, attempt, rested_until = self.limiter(model), 0, 0.0
         while True:
-            with not_counted():
-                ticket = await limiter.enter(rested_until)
+            ticket = await limiter.enter(rested_until)
+            began = time.perf_counter()
             outcome = await self._send(limiter, ticket, model, content)
             if not isinstance(outcome, _Trouble):
-                return outcome
+                return outcome, time.perf_counter() - began
             if outcome.asked_s is not None:
                 rested_until = limiter.pause(min(outcome.asked_s, self._retry.longest_asked_s))
             if attempt >= self._retry.max_retries:
                 raise LLMTransportError(self.hide(self._final(outcome, attempt))) from outcome.cause
             wait_s = self._retry.wait_s(attempt, outcome.asked_s, self._chance)
-            with not_counted():
-                await self._sleep(wait_s)
+            await self._sleep(wait_s)
             self._counter.add(retries=1, retry_wait_s=wait_s)
             attempt += 1
 

@@ -14,7 +14,7 @@ from ..config import ScenarioConfig, TaskConfig
 from ..evidence import MAX_PROMPT_CHARS
 from ..grader import CALL_TIMEOUT_S
 from ..interceptor import Fidelity
-from ..llm import LLMConfig
+from ..llm import READ_TIMEOUT_S, LLMConfig, RetryPolicy
 from ..transcript.wire import DEFAULT_KEY_HEADER
 
 
@@ -80,17 +80,17 @@ class FaultConf:
 
 @dataclass
 class PriceConf:
-    """What a model costs, in US dollars per million tokens."""
+    """What a model costs, in US dollars per million tokens; nothing set means that it is not known."""
 
-    input: float = MISSING
-    output: float = MISSING
+    input: float | None = None
+    output: float | None = None
     cached_input: float | None = None
     cache_write: float | None = None
 
 
 @dataclass
 class ModelConf:
-    """A model: an offline stand-in, or one behind an OpenAI-compatible endpoint."""
+    """A model: an offline stand-in, or one behind a provider's API."""
 
     name: str = MISSING
     provider: str = MISSING
@@ -101,7 +101,9 @@ class ModelConf:
     temperature: float = LLMConfig.temperature
     max_tokens: int = LLMConfig.max_tokens
     extra_body: dict[str, Any] = field(default_factory=dict)
-    price: PriceConf | None = None
+    timeout_s: float = READ_TIMEOUT_S
+    max_retries: int = RetryPolicy.max_retries
+    price: PriceConf = field(default_factory=PriceConf)
     reliability: float | None = None
     habit: float | None = None
 
