@@ -26,7 +26,10 @@ OVERLOADED_STATUS = frozenset({429, 503, 529})
 QUOTED = 500
 # Below this it is a placeholder, as local servers take, and no secret.
 _SHORTEST_KEY = 8
-_OVERLOADS = ("overloaded_error", "overloaded", "rate_limit_error", "rate_limit_exceeded", 429, 503, 529)
+_OVERLOADS = (
+    *("overloaded_error", "overloaded", "rate_limit_error", "rate_limit_exceeded", "throttling_error"),
+    *(429, 503, 529, "429", "503", "529"),
+)
 # Comes as a rate limit, and no patience helps against it.
 _NO_MONEY = "insufficient_quota"
 
