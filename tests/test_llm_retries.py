@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import json
 import logging
@@ -16,6 +17,7 @@ import pytest
 from fakes import run
 from sonar_eval.errors import LLMAnswerError, LLMRequestError, LLMSilenceError, LLMTransportError
 from sonar_eval.llm import AnthropicClient, LLMConfig, Message, OpenAIClient, RetryPolicy, ToolRequest, ToolSchema
+from sonar_eval.llm.contract import Usage
 from sonar_eval.llm.transport import asked_wait_s
 
 CONFIG = LLMConfig("r-1", temperature=0.0, max_tokens=64)
@@ -122,6 +124,13 @@ def test_n_retries_are_n_plus_one_requests_at_most(retries):
         httpx.ConnectError("refused"),
         httpx.ReadTimeout(""),
         httpx.Response(400, json={"error": {"type": "overloaded_error", "message": "busy"}}),
+        httpx.Response(200, json={"error": {"code": 429, "message": "busy"}}),
+        httpx.Response(200, json={"error": {"code": "503", "message": "busy"}}),
+        httpx.Response(502, text="<html><h1>Bad gateway</h1></html>"),
+        httpx.Response(503, headers={"retry-after": "1"}),
+        limited(408),
+        limited(409),
+        httpx.Response(200, text='{"choices": [{"message": {"content": "hal'),
     ],
 )
 def test_what_may_pass_is_asked_again(trouble):
@@ -305,3 +314,197 @@ def test_openai_refusals_and_parts_are_read():
         ask(Provider(ok(None, refusal="I can't help")).openai())
     parts = [{"type": "thinking", "text": "no"}, {"type": "text", "text": "Hal"}, {"type": "text", "text": "lo"}]
     assert ask(Provider(ok(parts)).openai()) == "Hallo"
+
+
+def test_a_quota_that_is_used_up_is_not_waited_for():
+    error = {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"}
+    provider = Provider(httpx.Response(429, json={"error": error}))
+    with pytest.raises(LLMRequestError, match="current quota"):
+        ask(provider.openai())
+    assert len(provider.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"error": {"message": "no such deployment", "code": {"odd": 1}}}, {"error": "boom"}, {"error": ["boom"]}],
+)
+def test_a_200_that_holds_an_error_is_an_answer_error_that_quotes_it(body):
+    with pytest.raises(LLMAnswerError, match=r"no such deployment|boom"):
+        ask(Provider(httpx.Response(200, json=body)).openai())
+
+
+def test_json_that_breaks_off_again_and_again_is_a_transport_error():
+    provider = Provider(httpx.Response(200, text='{"choices": ['))
+    with pytest.raises(LLMTransportError, match=r"JSON that breaks off: \{.choices.: \[ \(asked 2 times"):
+        ask(provider.openai(retry=RetryPolicy(max_retries=1)))
+
+
+def test_a_tool_call_without_text_is_no_silence_to_a_bot():
+    call = {"id": "a", "function": {"name": "pay", "arguments": "{}"}}
+    for content in (None, "", []):
+        provider = Provider(ok(content, "tool_calls", tool_calls=[call]))
+        reply = run(provider.openai().chat(CONFIG, "", HELLO, ()))
+        assert (reply.text, [entry.name for entry in reply.tool_calls]) == ("", ["pay"])
+        assert len(provider.bodies) == 1
+
+
+@pytest.mark.parametrize("make", ["openai", "anthropic"])
+def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_kept(make):
+    answer = message({"type": "text", "text": "ok"}) if make == "anthropic" else ok("ok")
+    provider = Provider(answer)
+    said = [Message("user", "cut \ud83d off"), Message("assistant", "x"), Message("user", "\ud83d\ude00 é")]
+    assert run(getattr(provider, make)().complete(CONFIG, "be \udc00 kind", said)) == "ok"
+    texts = json.dumps(provider.bodies[0], ensure_ascii=False)
+    assert "cut \ufffd off" in texts
+    assert "be \ufffd kind" in texts
+    assert "\U0001f600 é" in texts
+
+
+def test_half_a_surrogate_pair_in_an_answer_is_replaced():
+    body = '{"choices": [{"message": {"content": "half \\ud83d, whole \\ud83d\\ude00"}}]}'
+    assert ask(Provider(httpx.Response(200, text=body)).openai()) == "half \ufffd, whole \U0001f600"
+
+
+def test_one_request_that_is_told_to_wait_holds_the_others_back():
+    provider = Provider(limited(**{"retry-after": "30"}), ok())
+    client = provider.openai()
+
+    async def both():
+        await client.complete(CONFIG, "", HELLO)
+        await client.complete(CONFIG, "", HELLO)
+
+    run(both())
+    its_own, the_next = provider.slept
+    assert 30 <= its_own <= 31
+    assert 29 <= the_next <= 31
+    assert (client.waits.limited, client.waits.retries, client.waits.queued) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_an_overload_halves_what_is_under_way(status):
+    provider = Provider(limited(status), ok())
+    client = provider.openai()
+    before = client._wire.limiter("r-1").limit
+    ask(client)
+    assert client._wire.limiter("r-1").limit == before // 2
+    assert client._wire.limiter("another").limit == before
+
+
+@pytest.mark.parametrize("trouble", [limited(500), limited(400), httpx.ReadTimeout("")])
+def test_another_failure_leaves_it_as_it_is(trouble):
+    provider = Provider(trouble, ok())
+    client = provider.openai()
+    before = client._wire.limiter("r-1").limit
+    if isinstance(trouble, httpx.Response) and trouble.status_code == 400:
+        with pytest.raises(LLMRequestError):
+            ask(client)
+    else:
+        ask(client)
+    assert client._wire.limiter("r-1").limit == before
+    assert not client._wire.limiter("r-1")._under_way
+
+
+def test_a_client_works_in_one_cell_after_the_other():
+    provider = Provider(limited(**{"retry-after-ms": "1"}), ok())
+    client = provider.openai()
+
+    async def cell():
+        await asyncio.gather(*(client.complete(CONFIG, "", HELLO) for _ in range(100)))
+
+    for _ in range(3):
+        run(cell())
+    assert len(provider.bodies) == 301
+
+
+@pytest.mark.parametrize(
+    ("base_url", "asked"),
+    [
+        (
+            "https://x.azure.test/openai/deployments/gpt?api-version=2024-06-01",
+            "https://x.azure.test/openai/deployments/gpt/chat/completions?api-version=2024-06-01",
+        ),
+        ("https://x.test/v1/?a=b&c=d", "https://x.test/v1/chat/completions?a=b&c=d"),
+        ("http://x.test", "http://x.test/chat/completions"),
+    ],
+)
+def test_the_query_of_a_base_url_is_kept(base_url, asked):
+    urls = []
+
+    def answer(request):
+        urls.append((str(request.url), request.headers))
+        return ok()
+
+    client = OpenAIClient(base_url, "sk-azure-123", key_header="api-key", transport=httpx.MockTransport(answer))
+    assert ask(client) == "hi"
+    ((url, headers),) = urls
+    assert url == asked
+    assert headers["api-key"] == "sk-azure-123"
+    assert "authorization" not in headers
+
+
+@pytest.mark.parametrize("base_url", ["http://x.test", "http://x.test/v1", "http://x.test/v1/", "http://x.test/"])
+def test_anthropic_s_version_stands_once_in_the_path_and_its_key_where_it_is_told(base_url):
+    seen = []
+
+    def answer(request):
+        seen.append(request)
+        return message({"type": "text", "text": "ok"})
+
+    ask(AnthropicClient("sk-1", base_url, key_header="Authorization", transport=httpx.MockTransport(answer)))
+    (request,) = seen
+    assert str(request.url) == "http://x.test/v1/messages"
+    assert request.headers["authorization"] == "Bearer sk-1"
+    assert "x-api-key" not in request.headers
+
+
+@pytest.mark.parametrize(
+    ("usage", "read"),
+    [
+        ({"prompt_tokens": 90, "completion_tokens": 5}, Usage(90, 5)),
+        (
+            {"prompt_tokens": 90, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 60}},
+            Usage(90, 5, 60),
+        ),
+        ({"prompt_tokens": 90, "completion_tokens": 5, "prompt_tokens_details": None}, Usage(90, 5)),
+        ({"prompt_tokens": "90", "completion_tokens": True}, Usage()),
+        ({"prompt_tokens": -1, "completion_tokens": 1.5}, Usage()),
+        (None, Usage()),
+    ],
+)
+def test_openai_s_usage_is_read_with_what_was_cached(usage, read):
+    body = {"choices": [{"message": {"content": "hi"}}], "usage": usage}
+    assert ask(Provider(httpx.Response(200, json=body)).openai()).usage == read
+
+
+@pytest.mark.parametrize(
+    ("usage", "read"),
+    [
+        ({"input_tokens": 10, "output_tokens": 5}, Usage(10, 5)),
+        (
+            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 70, "cache_creation_input_tokens": 20},
+            Usage(100, 5, 70, 20),
+        ),
+        ({"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": None}, Usage(10, 5)),
+        ("many", Usage()),
+        (None, Usage()),
+    ],
+)
+def test_anthropic_s_usage_counts_the_cache_as_input(usage, read):
+    body = {"content": [{"type": "text", "text": "ok"}], "stop_reason": "end_turn", "usage": usage}
+    assert ask(Provider(httpx.Response(200, json=body)).anthropic()).usage == read
+
+
+def test_a_silence_and_the_answer_after_it_are_both_counted():
+    provider = Provider(message(), message({"type": "text", "text": "ok"}))
+    usage = ask(provider.anthropic()).usage
+    assert (usage.calls, usage.input_tokens) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [(message(), message()), (message(stop="max_tokens"),), (message(stop="refusal"),)],
+)
+def test_an_error_tells_what_was_paid_for_it(answers):
+    with pytest.raises(LLMAnswerError) as caught:
+        ask(Provider(*answers).anthropic())
+    assert (caught.value.usage.calls, caught.value.usage.input_tokens) == (len(answers), 3 * len(answers))

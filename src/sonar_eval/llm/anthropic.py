@@ -114,9 +114,9 @@ def _read_reply(body: Any, model: str, url: str) -> ChatReply:
         refused = LLMAnswerError(f"{model} at {url} refused (stop_reason='refusal'): {text[:QUOTED]}")
         refused.usage = counts
         raise refused
-    return ChatReply(
-        text, calls, counts, _FINISH.get(stop, stop) if text or calls else stop, body.get("model") or model
-    )
+    # An answer without anything in it is told of in the provider's own words, but a cut-off is one everywhere.
+    finish = _FINISH.get(stop, stop) if text or calls or stop == "max_tokens" else stop
+    return ChatReply(text, calls, counts, finish, body.get("model") or model)
 
 
 def _read_call(block: dict[str, Any]) -> ToolRequest:

@@ -1,0 +1,232 @@
+"""What a trial took, split by role: known before it is checked, kept in its record, and never made up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fakes import (
+    FixedIngest,
+    RecordingBot,
+    errored_trial,
+    evaluate,
+    judged_trial,
+    make_scenario,
+    tool_span,
+    verdict,
+)
+from sonar_eval import (
+    Assertion,
+    Grader,
+    LLMConfig,
+    ScriptedClient,
+    Severity,
+    Transcript,
+    Variant,
+)
+from sonar_eval.errors import IngestError, LLMAnswerError
+from sonar_eval.llm import ChatReply, Usage
+from sonar_eval.metrics import roll_up
+from sonar_eval.records import read_trial, scenario_record, trial_record
+from sonar_eval.report import render_transcript
+from sonar_eval.results import GraderResult
+from sonar_eval.scorecard import scorecard
+from sonar_eval.trial import metered_grader
+from sonar_eval.usage import Price, Spend
+
+PRICE = Price(1.0, 10.0)
+USER = LLMConfig("user", price=PRICE)
+JUDGE = LLMConfig("judge", price=Price(2.0, 0.0))
+BOT = Variant("m", model_params={"price": {"input": 5, "output": 50}})
+
+
+def said(text, prompt=100, completion=10):
+    return ChatReply(text, usage=Usage(prompt, completion))
+
+
+class CountedIngest(FixedIngest):
+    """Answer with a trace whose runs have the given token counts."""
+
+    def __init__(self, *tokens, **more):
+        super().__init__([tool_span("menu_lookup")], **more)
+        self.tokens = tokens
+
+    async def pull(self, conversation_id):
+        transcript = await super().pull(conversation_id)
+        runs = [
+            {"trace_id": f"t{place}", "input_tokens": prompt, "output_tokens": completion}
+            for place, (prompt, completion) in enumerate(self.tokens)
+        ]
+        spans = [{"kind": "llm", "span_id": str(place), "trace_id": f"t{place}"} for place in range(len(self.tokens))]
+        return Transcript(conversation_id, runs, [*transcript.spans, *spans])
+
+
+def trial_of(*, replies=("hello", "[[END]]"), tokens=((1000, 100),), check=None, ingest=None, bot=None, **task):
+    scenario = make_scenario(
+        scripted_messages=None,
+        grader_rubric="be kind",
+        user_llm=USER,
+        grader_llm=JUDGE,
+        assertions=[Assertion("seen", Severity.CAPABILITY, check or (lambda transcript, log: True))],
+    )
+    report = evaluate(
+        scenario,
+        bot=bot,
+        model=ScriptedClient([said(reply) if isinstance(reply, str) else reply for reply in replies]),
+        judge=ScriptedClient([said(verdict(1.0), 500, 50)]),
+        ingest=ingest or CountedIngest(*tokens),
+        **{"variant": BOT, **task},
+    )
+    return report.trials[0], report
+
+
+def test_every_role_is_accounted_for_by_what_it_told_and_without_a_price_costs_an_unknown_sum():
+    trial, _ = trial_of()
+    assert trial.log.spent == {
+        "simulator": Spend(2, 200, 20, pytest.approx(400 / 1e6)),
+        "bot": Spend(1, 1000, 100, pytest.approx(10_000 / 1e6)),
+        "judge": Spend(1, 500, 50, None),
+    }
+
+
+def test_checks_see_what_bot_and_simulator_took():
+    seen = []
+
+    def look(transcript, log):
+        seen.append({role: spend.cost_usd for role, spend in log.spent.items()})
+        return True
+
+    trial_of(check=look)
+    assert seen == [{"simulator": pytest.approx(0.0004), "bot": pytest.approx(0.01)}]
+
+
+@pytest.mark.parametrize("tokens", [((None, None),), ((1000, 100), (None, None))])
+def test_a_trace_without_counts_leaves_the_bot_and_the_total_unknown(tokens):
+    trial, report = trial_of(tokens=tokens)
+    assert trial.log.spent["bot"] == Spend(len(tokens), None, None, None)
+    assert scenario_record(report)["cost_usd"] is None
+    names = {score.name for score in scorecard(report)}
+    assert [name for name in names if name.startswith("cost_usd")] == ["cost_usd_by/simulator"]
+    assert {"tokens/judge_input", "tokens/judge_output"} <= names
+
+
+def test_a_variant_whose_price_is_none_costs_nobody_a_trial():
+    trial, _ = trial_of(variant=Variant("m", model_params={"price": "cheap"}))
+    assert trial.outcome == "judged"
+    assert trial.log.spent["bot"] == Spend(1, 1000, 100, None)
+
+
+def test_a_scripted_user_is_no_role_that_took_anything():
+    report = evaluate(make_scenario(), ingest=CountedIngest((10, 1)), variant=BOT)
+    assert set(report.trials[0].log.spent) == {"bot"}
+
+
+def test_a_try_that_was_given_up_was_paid_for_too():
+    ingest = CountedIngest((1000, 100), failures=[IngestError("gone")])
+    trial, report = trial_of(ingest=ingest, retries=1, replies=("hello", "[[END]]", "hello", "[[END]]"))
+    assert len(trial.earlier_failures) == 1
+    assert trial.log.spent["simulator"].calls == trial.earlier_spent["simulator"].calls == 2
+    assert trial.spent["simulator"] == Spend(4, 400, 40, pytest.approx(800 / 1e6))
+    # Nobody knows what the bot took in the try whose trace was lost.
+    assert trial.spent["bot"].cost_usd is None
+    assert report.spent == trial.spent
+
+
+def test_a_user_model_that_fails_after_it_was_paid_is_accounted_for():
+    refused = LLMAnswerError("refused")
+    refused.usage = Usage(100, 10)
+    trial, _ = trial_of(replies=("hello", refused))
+    assert (trial.outcome, trial.failure.owner) == ("errored", "simulator")
+    assert trial.log.spent["simulator"].input_tokens == 200
+    assert trial.log.spent["bot"] == Spend()
+
+
+def test_a_bot_that_failed_is_accounted_for_as_far_as_it_came():
+    def explode(message):
+        raise RuntimeError("no")
+
+    trial, _ = trial_of(bot=RecordingBot(explode))
+    assert trial.outcome == "bot_failure"
+    assert set(trial.log.spent) == {"simulator", "bot"}
+
+
+def test_a_judge_of_another_kind_is_used_as_it_is_and_its_cost_is_unknown():
+    class Oracle:
+        async def grade(self, transcript, log):
+            return GraderResult(1.0, "I know", True)
+
+    log = judged_trial().log
+    with metered_grader(Oracle(), log) as grader:
+        assert isinstance(grader, Oracle)
+    assert log.spent == {"judge": Spend()}
+
+
+def test_a_judge_with_another_client_is_the_same_judge():
+    judge = Grader(ScriptedClient(["a"]), JUDGE, "be kind", pass_threshold=0.3)
+    other = ScriptedClient(["b"])
+    twin = judge.with_client(other)
+    assert (twin.client, twin._threshold, twin._rubric) == (other, 0.3, "be kind")
+    assert judge.client is not other
+
+
+def costly(index=0, *, bot=0.25, earlier=None, **changes):
+    trial = judged_trial(index, True, **changes)
+    trial.log.spent = {"bot": Spend(1, 10, 1, bot), "simulator": Spend(2, 20, 2, 0.125)}
+    trial.earlier_spent = earlier or {}
+    return trial
+
+
+def scores(*trials):
+    report = roll_up("s", list(trials), k=len(trials))
+    return {score.name: score.value for score in scorecard(report)}
+
+
+def test_the_scorecard_splits_cost_and_tokens_by_role():
+    errored = errored_trial(2)
+    errored.log.spent = {"simulator": Spend(1, 5, 1, 0.5)}
+    found = scores(costly(0), costly(1, earlier={"bot": Spend(1, 10, 1, 1.0)}), errored)
+    assert found["cost_usd"] == 2.25
+    assert (found["cost_usd_by/bot"], found["cost_usd_by/simulator"]) == (1.5, 0.75)
+    assert (found["tokens/simulator_input"], found["tokens/simulator_output"]) == (45, 5)
+    assert "tokens/judge_input" not in found
+
+
+@pytest.mark.parametrize("cost", [0.0, None])
+def test_money_that_nobody_spent_or_knows_of_is_not_shown(cost):
+    trial = costly(bot=cost)
+    trial.log.spent["simulator"] = Spend(1, 1, 1, cost)
+    assert not [name for name in scores(trial) if name.startswith("cost_usd")]
+    assert "cost" not in render_transcript(trial_record("s", trial))
+
+
+def test_a_record_keeps_what_was_spent_and_gives_it_back():
+    trial = costly(earlier={"bot": Spend(1, 10, 1, 1.0)})
+    record = json.loads(json.dumps(trial_record("s", trial)))
+    assert record["spent"]["bot"]["cost_usd"] == 0.25
+    assert record["cost_usd"] == 1.375
+    read = read_trial(record)
+    assert (read.log.spent, read.earlier_spent) == (trial.log.spent, trial.earlier_spent)
+
+
+def test_a_record_from_before_still_reads():
+    record = trial_record("s", costly())
+    for name in ("spent", "earlier_spent", "cost_usd"):
+        del record[name]
+    assert read_trial(record).spent == {}
+    assert "cost" not in render_transcript(record)
+
+
+@pytest.mark.parametrize(
+    ("trial", "line"),
+    [
+        (costly(), "- cost: $0.3750 (bot $0.2500, simulator $0.1250)"),
+        (costly(bot=None), "- cost: not all known (simulator $0.1250)"),
+        (
+            costly(earlier={"judge": Spend(1, 1, 1, 1.0)}),
+            "- cost: $1.3750 with the tries that were given up (bot $0.2500, simulator $0.1250)",
+        ),
+    ],
+)
+def test_a_transcript_says_what_is_known_of_the_cost(trial, line):
+    assert line in render_transcript(trial_record("s", trial)).splitlines()

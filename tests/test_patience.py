@@ -1,0 +1,94 @@
+"""Whose time is whose: a provider that lets us wait does not make the bot slow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fakes import run
+from sonar_eval.patience import not_counted, turn_clock
+
+
+async def in_turn(limit_s, act):
+    limit = asyncio.timeout(limit_s)
+    with turn_clock(limit) as clock:
+        async with limit:
+            await act()
+        return clock.taken_s
+
+
+def test_a_wait_does_not_count_against_the_limit_of_a_turn():
+    async def act():
+        with not_counted():
+            await asyncio.sleep(0.8)
+
+    assert run(in_turn(0.5, act)) < 0.8
+
+
+def test_what_comes_after_the_wait_counts_again():
+    async def act():
+        with not_counted():
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(30)
+
+    with pytest.raises(TimeoutError):
+        run(in_turn(0.1, act))
+
+
+def test_what_is_charged_counts_after_all():
+    async def act():
+        with not_counted() as clock:
+            await asyncio.sleep(0.2)
+            clock.charge(0.15)
+        await asyncio.sleep(30)
+
+    with pytest.raises(TimeoutError):
+        run(in_turn(0.1, act))
+
+
+def test_waits_at_the_same_time_are_one_and_charged_once():
+    async def ask():
+        with not_counted() as clock:
+            await asyncio.sleep(0.05)
+            clock.charge(60)
+
+    async def act():
+        await asyncio.gather(*(ask() for _ in range(20)))
+
+    assert run(in_turn(30, act)) < 30
+
+
+def test_a_turn_without_a_limit_is_only_timed():
+    async def act():
+        with not_counted():
+            await asyncio.sleep(0.8)
+
+    assert run(in_turn(None, act)) < 0.8
+
+
+def test_outside_of_a_turn_nothing_is_timed():
+    with not_counted() as clock:
+        assert clock is None
+
+
+def test_work_in_another_loop_or_after_the_turn_moves_nothing():
+    async def elsewhere():
+        with not_counted() as clock:
+            assert clock is None
+
+    late = []
+
+    async def act():
+        await asyncio.to_thread(asyncio.run, elsewhere())
+        late.append(asyncio.create_task(wait_long()))
+
+    async def wait_long():
+        with not_counted():
+            await asyncio.sleep(0.05)
+
+    async def story():
+        await in_turn(0.5, act)
+        await late[0]
+
+    run(story())
