@@ -114,6 +114,20 @@ def test_n_retries_are_n_plus_one_requests_at_most(retries):
     assert len(provider.bodies) == retries + 1
 
 
+def test_a_provider_that_is_down_is_given_up_sooner_than_one_that_is_busy():
+    provider = Provider(limited(500), limited(429), limited(500))
+    with pytest.raises(LLMTransportError, match=r"HTTP 500.*asked 5 times"):
+        ask(provider.openai(retry=RetryPolicy(max_retries=20, max_failures=2)))
+    busy = Provider(*[limited(429)] * 15, ok())
+    assert ask(busy.openai(retry=RetryPolicy(max_retries=20, max_failures=2))) == "hi"
+
+
+def test_a_failure_after_many_rate_limits_is_waited_for_like_a_first_one():
+    provider = Provider(*[limited(**{"retry-after-ms": "1"})] * 10, limited(500), ok())
+    ask(provider.openai())
+    assert provider.slept[-1] <= 1
+
+
 @pytest.mark.parametrize(
     "trouble",
     [

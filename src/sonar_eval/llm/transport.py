@@ -38,15 +38,18 @@ _NO_MONEY = "insufficient_quota"
 class RetryPolicy:
     """How often and how patiently to ask again: `max_retries` of N means N + 1 requests at most.
 
+    A rate limit passes, however busy the provider is; one that fails in another way more than `max_failures` times in a
+    row is given up sooner.
     Waits grow from `first_wait_s` by twice, up to `longest_wait_s`, each a random part of that (full jitter:
     Brooker, "Exponential Backoff and Jitter", 2015). A provider that names a time is waited for, up to
     `longest_asked_s`.
     """
 
-    max_retries: int = 8
+    max_retries: int = 20
     first_wait_s: float = 1.0
     longest_wait_s: float = 30.0
     longest_asked_s: float = 120.0
+    max_failures: int = 6
 
     def wait_s(self, attempt: int, asked_s: float | None, chance: random.Random) -> float:
         """Return how long to wait after the 0-based `attempt`."""
@@ -122,7 +125,7 @@ class JSONTransport:
 
     async def _post(self, model: str, content: bytes) -> tuple[Any, float]:
         """Return the answer and how long it took, without the tries that came to nothing."""
-        limiter, attempt, rested_until = self.limiter(model), 0, 0.0
+        limiter, attempt, failures, rested_until = self.limiter(model), 0, 0, 0.0
         while True:
             ticket = await limiter.enter(rested_until)
             began = time.perf_counter()
@@ -131,9 +134,12 @@ class JSONTransport:
                 return outcome, time.perf_counter() - began
             if outcome.asked_s is not None:
                 rested_until = limiter.pause(min(outcome.asked_s, self._retry.longest_asked_s))
-            if attempt >= self._retry.max_retries:
+            failures = 0 if outcome.limited else failures + 1
+            if attempt >= self._retry.max_retries or failures > self._retry.max_failures:
                 raise LLMTransportError(self.hide(self._final(outcome, attempt))) from outcome.cause
-            wait_s = self._retry.wait_s(attempt, outcome.asked_s, self._chance)
+            # A dropped connection between many rate limits is the first of its kind, and no sign to back off far.
+            step = attempt if outcome.limited else failures - 1
+            wait_s = self._retry.wait_s(step, outcome.asked_s, self._chance)
             await self._sleep(wait_s)
             self._counter.add(retries=1, retry_wait_s=wait_s)
             attempt += 1
