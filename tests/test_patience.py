@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from fakes import run
+from fakes import RecordingBot, evaluate, make_scenario, run
+from providing import Hang, Refused, providing
+from sonar_eval import Delivered, LLMConfig, Message, OpenAIClient, Outcome
 from sonar_eval.patience import not_counted, turn_clock
 
 
@@ -92,3 +94,41 @@ def test_work_in_another_loop_or_after_the_turn_moves_nothing():
         await late[0]
 
     run(story())
+
+
+class ModelBot(RecordingBot):
+    """Answer what a model says."""
+
+    def __init__(self, client) -> None:
+        super().__init__()
+        self.client = client
+
+    async def send(self, session, user_msg, media=None, **extra):
+        return Delivered((await self.client.complete(LLMConfig("m"), "", [Message("user", user_msg)]),))
+
+
+@pytest.mark.parametrize("trouble", [Refused(429, retry_after_ms="1500"), Hang()], ids=["busy", "hanging"])
+def test_a_provider_that_lets_a_bot_wait_beyond_its_limit_is_no_failure_of_the_bot(trouble):
+    troubles = [trouble]
+
+    def answer(body):
+        if troubles:
+            raise troubles.pop()
+        return "hello"
+
+    with providing(answer) as server:
+        bot = ModelBot(OpenAIClient(server.url, timeout_s=1.5))
+        report = evaluate(make_scenario(), bot=bot, turn_timeout_s=1.0)
+    (trial,) = report.trials
+    assert (trial.outcome, trial.failure) == (Outcome.JUDGED, None)
+    assert trial.log.turns[0].delivered == ("hello",)
+    assert trial.latencies_s[0] < 1.5
+
+
+def test_a_model_that_is_slow_to_answer_makes_its_bot_slow():
+    async def slowly(config, system, messages):
+        await asyncio.sleep(30)
+
+    bot = ModelBot(type("Slow", (), {"complete": staticmethod(slowly)})())
+    report = evaluate(make_scenario(), bot=bot, turn_timeout_s=0.2)
+    assert report.trials[0].outcome is Outcome.BOT_FAILURE

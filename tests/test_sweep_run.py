@@ -252,6 +252,7 @@ def test_a_child_run_holds_the_headlines_and_one_section_per_kind_of_number(stor
         }
         assert "assertion_pass_rate/honest-about-money" in names
         assert {"tokens/bot_input", "tokens/bot_output"} <= names
+        assert not [name for name in names if name.startswith("cost_usd")]
         assert all(value == round(value, 4) for value in run.data.metrics.values())
 
 
