@@ -9,12 +9,12 @@ import pytest
 from fakes import RecordingBot, evaluate, make_scenario, run
 from providing import Hang, Refused, providing
 from sonar_eval import Delivered, LLMConfig, Message, OpenAIClient, Outcome
-from sonar_eval.patience import not_counted, turn_clock
+from sonar_eval.patience import not_counted, step_clock
 
 
 async def in_turn(limit_s, act):
     limit = asyncio.timeout(limit_s)
-    with turn_clock(limit) as clock:
+    with step_clock(limit) as clock:
         async with limit:
             await act()
         return clock.taken_s

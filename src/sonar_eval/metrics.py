@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from .assertions import AssertionResult, Severity
 from .results import Outcome, TrialResult
 from .stats import pass_at_k, pass_hat_k
-from .verdict import CriterionVerdict
 from .usage import Spend, add_up
+from .verdict import CriterionVerdict
 
 
 @dataclass

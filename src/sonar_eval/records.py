@@ -13,8 +13,8 @@ from .interceptor import Action, RuleReport
 from .metrics import AssertionMetric, ScenarioReport
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .transcript import Transcript
-from .verdict import CriterionResult, CriterionVerdict
 from .usage import Spend, total_cost
+from .verdict import CriterionResult, CriterionVerdict
 
 SCHEMA_VERSION = 1
 

@@ -13,8 +13,8 @@ from .conversation import ConversationLog
 from .errors import BoundaryError, Owner, describe
 from .interceptor import RuleReport
 from .transcript import Transcript
-from .verdict import CriterionResult
 from .usage import Spend, add_up
+from .verdict import CriterionResult
 
 
 class Outcome(StrEnum):

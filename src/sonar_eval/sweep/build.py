@@ -11,7 +11,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..adapter import BotAdapter, Variant, check_adapter, load_adapter
+from ..adapter import BotAdapter, Variant, check_adapter, load_adapter, load_object
 from ..adapter.http import HTTPBotAdapter
 from ..adapter.process import BotProcess
 from ..config import Persona, ScenarioConfig, TaskConfig
