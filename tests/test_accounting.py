@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -230,3 +231,22 @@ def test_a_record_from_before_still_reads():
 )
 def test_a_transcript_says_what_is_known_of_the_cost(trial, line):
     assert line in render_transcript(trial_record("s", trial)).splitlines()
+
+
+def test_spans_that_come_after_grading_are_accounted_for_too():
+    class LateIngest(CountedIngest):
+        """Tell of a second turn only after the trial was graded."""
+
+        async def pull(self, conversation_id):
+            return replace(await super().pull(conversation_id), completeness={"complete": True, "digest": "1"})
+
+        async def digests(self, conversation_ids):
+            return dict.fromkeys(conversation_ids, "2")
+
+        async def fetch(self, conversation_id):
+            self.tokens = ((1000, 100), (500, 50))
+            return await super().pull(conversation_id)
+
+    trial, _ = trial_of(ingest=LateIngest((1000, 100)))
+    assert trial.changed_after_grading
+    assert trial.log.spent["bot"] == Spend(2, 1500, 150, pytest.approx(15_000 / 1e6))

@@ -8,7 +8,7 @@ import pytest
 
 from fakes import RecordingBot, evaluate, make_scenario, run
 from providing import Hang, Refused, providing
-from sonar_eval import Delivered, LLMConfig, Message, OpenAIClient, Outcome
+from sonar_eval import Delivered, LLMConfig, Message, OpenAIClient, Outcome, Owner
 from sonar_eval.patience import not_counted, step_clock
 
 
@@ -123,6 +123,20 @@ def test_a_provider_that_lets_a_bot_wait_beyond_its_limit_is_no_failure_of_the_b
     assert (trial.outcome, trial.failure) == (Outcome.JUDGED, None)
     assert trial.log.turns[0].delivered == ("hello",)
     assert trial.latencies_s[0] < 1.5
+
+
+def test_a_trial_whose_time_ran_out_while_it_waited_for_a_provider_is_no_failure_of_the_bot():
+    def busy(body):
+        raise Refused(429, retry_after="60")
+
+    with providing(busy) as server:
+        report = evaluate(make_scenario(), bot=ModelBot(OpenAIClient(server.url)), trial_timeout_s=0.5)
+    (trial,) = report.trials
+    assert (trial.outcome, trial.failure.owner, trial.failure.step) == (
+        Outcome.ERRORED,
+        Owner.HARNESS,
+        "waiting for the provider",
+    )
 
 
 def test_a_model_that_is_slow_to_answer_makes_its_bot_slow():

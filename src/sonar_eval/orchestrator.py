@@ -171,7 +171,7 @@ class Orchestrator:
             if later.get(trial.conversation_id) in (None, trial.digest):
                 continue
             try:
-                await rejudge(scenario, trial, await fetch(trial.conversation_id))
+                await rejudge(scenario, trial, await fetch(trial.conversation_id), self._task.variant)
             except Exception as error:
                 trial.warnings.append(f"not looked at again after grading: {describe(error)}")
                 continue

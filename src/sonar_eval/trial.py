@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from .accounting import metered, metered_grader, note_bot
-from .adapter import BotAdapter, Seed, Session, TrialContext, take_snapshot
+from .adapter import BotAdapter, Seed, Session, TrialContext, Variant, take_snapshot
 from .assertions import AssertionEngine, AssertionResult
 from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog, EndReason
@@ -228,9 +228,13 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
     return result
 
 
-async def rejudge(scenario: ScenarioConfig, trial: TrialResult, transcript: Transcript) -> None:
+async def rejudge(
+    scenario: ScenarioConfig, trial: TrialResult, transcript: Transcript, variant: Variant | None = None
+) -> None:
     """Evaluate the assertions of a trial over a trace that grew after it was graded, and say so."""
     transcript = carry_marks(trial.transcript, transcript)
+    if variant is not None:
+        note_bot(trial.log, transcript, variant)
     trial.transcript, trial.changed_after_grading = transcript, True
     trial.warnings.append("changed after grading: spans came later; the assertions were evaluated again")
     if trial.outcome is Outcome.JUDGED:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import LLMAnswerError, LLMRequestError, LLMTransportError, describe
+from ..errors import LLMAnswerError, LLMRequestError, LLMTransportError, Owner, boundary, describe
 from ..patience import not_counted
 from ..web import open_client
 from .limiter import WAITS, AdaptiveLimiter, Sleep, Ticket, WaitCounter, Waits
@@ -30,6 +30,8 @@ _OVERLOADS = (
     *("overloaded_error", "overloaded", "rate_limit_error", "rate_limit_exceeded", "throttling_error"),
     *(429, 503, 529, "429", "503", "529"),
 )
+# Whoever runs out of time here has a provider to wait for, and is not to blame.
+_WAITING = "waiting for the provider"
 # Comes as a rate limit, and no patience helps against it.
 _NO_MONEY = "insufficient_quota"
 
@@ -127,7 +129,8 @@ class JSONTransport:
         """Return the answer and how long it took, without the tries that came to nothing."""
         limiter, attempt, failures, rested_until = self.limiter(model), 0, 0, 0.0
         while True:
-            ticket = await limiter.enter(rested_until)
+            with boundary(Owner.HARNESS, _WAITING):
+                ticket = await limiter.enter(rested_until)
             began = time.perf_counter()
             outcome = await self._send(limiter, ticket, model, content)
             if not isinstance(outcome, _Trouble):
@@ -140,7 +143,8 @@ class JSONTransport:
             # A dropped connection between many rate limits is the first of its kind, and no sign to back off far.
             step = attempt if outcome.limited else failures - 1
             wait_s = self._retry.wait_s(step, outcome.asked_s, self._chance)
-            await self._sleep(wait_s)
+            with boundary(Owner.HARNESS, _WAITING):
+                await self._sleep(wait_s)
             self._counter.add(retries=1, retry_wait_s=wait_s)
             attempt += 1
 
