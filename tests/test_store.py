@@ -1,9 +1,12 @@
+import json
 import threading
 
 import pytest
 
-from sonar_eval import JSONFileStore, NullStore
-from sonar_eval.store import read_jsonl
+from fakes import errored_trial, judged_trial
+from sonar_eval import ConfigError, JSONFileStore, NullStore
+from sonar_eval.records import trial_record
+from sonar_eval.store import finished_trials, read_jsonl
 
 
 def records(folder, name="trials.jsonl"):
@@ -85,3 +88,63 @@ def test_a_null_store_keeps_nothing():
     store = NullStore()
     assert store.save_trial({"index": 0}) is None
     assert store.save_scenario({"scenario": "s"}) is None
+
+
+# Going on from what was kept.
+
+
+def keep(folder, *trials, scenario="s"):
+    store = JSONFileStore(folder)
+    for trial in trials:
+        store.save_trial(trial_record(scenario, trial))
+
+
+def test_finished_trials_come_back_by_scenario_and_in_trial_order(tmp_path):
+    keep(tmp_path, judged_trial(1, True), judged_trial(0, False))
+    keep(tmp_path, judged_trial(0, True), scenario="other")
+    assert finished_trials(tmp_path) == {
+        "s": [judged_trial(0, False), judged_trial(1, True)],
+        "other": [judged_trial(0, True)],
+    }
+
+
+def test_of_several_records_of_a_trial_the_last_holds(tmp_path):
+    keep(tmp_path, errored_trial(0), judged_trial(1, True), judged_trial(0, True), judged_trial(1, False))
+    assert finished_trials(str(tmp_path)) == {"s": [judged_trial(0, True), judged_trial(1, False)]}
+
+
+@pytest.mark.parametrize("cut", [b'{"schema_version": 1, "scen', b'{"text": "caf\xc3', b"12", b"\n"])
+def test_a_trial_cut_off_by_a_crash_is_not_finished(tmp_path, cut):
+    keep(tmp_path, judged_trial(0, True))
+    with (tmp_path / "trials.jsonl").open("ab") as file:
+        file.write(cut)
+    keep(tmp_path, judged_trial(1, True))
+    assert [trial.index for trial in finished_trials(tmp_path)["s"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema_version": 2}, "line 2: trial record of schema 2; this version reads up to 1"),
+        ({"schema_version": None}, "line 2: trial record of schema None"),
+        ({"outcome": "unheard of"}, "line 2: 'unheard of' is not a valid Outcome"),
+        ({"conversation": None}, "line 2: "),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_told_by_its_line_and_never_left_out(tmp_path, change, said):
+    keep(tmp_path, judged_trial(0, True))
+    JSONFileStore(tmp_path).save_trial({**trial_record("s", judged_trial(1, True)), **change})
+    with pytest.raises(ConfigError, match=said):
+        finished_trials(tmp_path)
+
+
+def test_a_record_that_lacks_what_it_must_have_is_told(tmp_path):
+    record = trial_record("s", judged_trial(0, True))
+    del record["index"]
+    (tmp_path / "trials.jsonl").write_text(json.dumps(record) + "\n")
+    with pytest.raises(ConfigError, match="line 1: lacks 'index'"):
+        finished_trials(tmp_path)
+
+
+def test_a_folder_without_records_holds_no_finished_trials(tmp_path):
+    assert finished_trials(tmp_path / "nowhere") == {}

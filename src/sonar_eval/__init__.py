@@ -60,7 +60,7 @@ from .orchestrator import Orchestrator
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .rubric import Criterion
 from .simulator import UserSimulator
-from .store import JSONFileStore, NullStore, ResultStore
+from .store import JSONFileStore, NullStore, ResultStore, finished_trials
 from .transcript import IngestClient, ToolInvocation, Transcript
 from .verdict import CriterionResult, CriterionVerdict
 from .version import __version__
@@ -134,6 +134,7 @@ __all__ = [
     "conversation_finished",
     "deserialize_faults",
     "final_state",
+    "finished_trials",
     "load_adapter",
     "max_cost",
     "max_latency",

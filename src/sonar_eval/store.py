@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from .errors import ConfigError
+from .records import read_trial
+from .results import TrialResult
+
 TRIALS_FILE = "trials.jsonl"
 SCENARIOS_FILE = "scenarios.jsonl"
 
@@ -94,12 +98,38 @@ def _at_line_start(file: BinaryIO) -> bool:
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """Read the records of one file; a line cut off by a crash is left out."""
+    for _, record in _numbered(path):
+        yield record
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if not path.is_file():
         return
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             try:
                 record = json.loads(line)
             except ValueError:
                 continue
-            yield record
+            if isinstance(record, dict):
+                yield number, record
+
+
+def finished_trials(folder: str | Path) -> dict[str, list[TrialResult]]:
+    """Read the trials that a `JSONFileStore` kept in `folder`, by scenario and in trial order, to go on from.
+
+    Of several records of one trial the last holds; a line cut off by a crash is left out, and a folder without
+    records holds no trials. Raises `ConfigError` naming the line for a record that cannot be read whole.
+    """
+    found: dict[str, dict[int, TrialResult]] = {}
+    path = Path(folder) / TRIALS_FILE
+    for number, record in _numbered(path):
+        try:
+            scenario, trial = str(record["scenario"]), read_trial(record)
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ConfigError(
+                f"{path}, line {number}: {reason}; name another folder, or move this file away to start anew"
+            ) from error
+        found.setdefault(scenario, {})[trial.index] = trial
+    return {scenario: [trials[index] for index in sorted(trials)] for scenario, trials in found.items()}
