@@ -117,6 +117,38 @@ def test_a_gate_does_what_the_posted_faults_say_and_marks_the_span(traced, rule,
     assert marks(traced.named("tool")[0]) == {"action": rule.action.value, "rule": 0, "call_index": 0}
 
 
+@pytest.mark.parametrize(
+    ("rule", "outcome"),
+    [
+        (FaultRule("stock", Action.ERROR, first=1), InjectedFault),
+        (FaultRule("stock", Action.TRUNCATE, payload=0.5), {"item": "latte"}),
+        (FaultRule("stock", Action.CORRUPT, payload=2, seed=1), {"item": "garbled"}),
+    ],
+)
+def test_a_gate_honours_every_posted_rule_with_and_without_a_loop(traced, rule, outcome):
+    posted = serialize_faults(FaultSpec((rule,), seed=5))
+    gates = [FaultGate(deserialize_faults(posted)) for _ in range(2)]
+
+    async def awaited() -> Any:
+        with traced.tracer.start_as_current_span("tool"):
+            return await gates[0].call("stock", stock, item="latte")
+
+    def at_once() -> Any:
+        with traced.tracer.start_as_current_span("tool"):
+            return gates[1].call_now("stock", stock, item="latte")
+
+    if outcome is InjectedFault:
+        for call in (lambda: run(awaited()), at_once):
+            with pytest.raises(InjectedFault, match="stock"):
+                call()
+    else:
+        answers = [run(awaited()), at_once()]
+        assert answers[0] == answers[1] != {"item": "latte", "units": 3}
+        assert outcome.keys() <= answers[0].keys()
+    for span in traced.named("tool"):
+        assert marks(span) == {"action": rule.action.value, "rule": 0, "call_index": 0}
+
+
 def test_a_gate_counts_calls_per_tool_and_hits_only_the_one_that_is_meant(traced):
     gate = FaultGate(FaultSpec((FaultRule("pay", Action.REPLACE_OUTPUT, when_call_index=1, payload="no"),)))
 

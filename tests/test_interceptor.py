@@ -261,3 +261,229 @@ def test_a_predicate_cannot_be_written_to_the_wire():
 def test_an_unknown_action_on_the_wire_is_refused():
     with pytest.raises(ValueError, match="explode"):
         deserialize_faults([{"target": "pay", "action": "explode"}])
+
+
+# Applying a decision, with and without a loop.
+
+
+def paid(amount):
+    return {"paid": amount}
+
+
+async def paid_later(amount):
+    return {"paid": amount}
+
+
+def called(spec, tool=paid, times=1, **options):
+    """Call a tool so often, without a loop; an injected error stands for itself."""
+    interceptor = ProxyInterceptor(spec, **options)
+    answers = []
+    for _ in range(times):
+        try:
+            answers.append(interceptor.call("pay", tool, amount=5))
+        except (InjectedFault, TimeoutError) as error:
+            answers.append(type(error))
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("rule", "outcome"),
+    [
+        (FaultRule("look", Action.ERROR), {"paid": 5}),
+        (FaultRule("pay", Action.ERROR), InjectedFault),
+        (FaultRule("pay", Action.TIMEOUT), TimeoutError),
+        (FaultRule("pay", Action.REPLACE_OUTPUT, payload=0), 0),
+        (FaultRule("pay", Action.LATENCY, payload=0.001), {"paid": 5}),
+        (FaultRule("pay", Action.TRUNCATE), {}),
+        (FaultRule("pay", Action.CORRUPT, seed=3), "spoilt"),
+    ],
+)
+def test_a_call_does_what_the_rule_says_with_and_without_a_loop(rule, outcome):
+    async def awaited(tool):
+        try:
+            return await ProxyInterceptor(FaultSpec((rule,))).acall("pay", tool, amount=5)
+        except (InjectedFault, TimeoutError) as error:
+            return type(error)
+
+    answers = [*called(FaultSpec((rule,))), run(awaited(paid)), run(awaited(paid_later))]
+    if outcome == "spoilt":
+        outcome = answers[0]
+        assert outcome["paid"] != 5
+    assert answers == [outcome] * 3
+
+
+def test_arguments_may_have_any_name():
+    def tool(target, tool):
+        return target, tool
+
+    interceptor = ProxyInterceptor(FaultSpec())
+    assert interceptor.call("x", tool, target=1, tool=2) == (1, 2)
+    assert run(interceptor.acall("x", tool, target=1, tool=2)) == (1, 2)
+
+
+def test_a_coroutine_function_is_not_called_without_a_loop_and_never_left_unawaited():
+    interceptor = ProxyInterceptor(FaultSpec())
+    with pytest.raises(TypeError, match="await acall"):
+        interceptor.call("pay", paid_later, amount=5)
+    assert interceptor.calls_seen == {}
+
+
+def test_the_tools_own_error_leaves_a_plain_call_with_its_decision():
+    def broken(amount):
+        raise LookupError("no such card")
+
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.LATENCY),)))
+    with pytest.raises(LookupError) as caught:
+        interceptor.call("pay", broken, amount=5)
+    assert caught.value.sonar_decision.kind is DecisionKind.DELAY
+
+
+def test_a_decision_to_alter_carries_what_it_does_to_an_output():
+    decision = ProxyInterceptor(FaultSpec((FaultRule("look", Action.TRUNCATE, payload=0.5),))).on_tool_call(
+        ToolCall("look")
+    )
+    assert decision.kind is DecisionKind.ALTER
+    assert decision.value([1, 2, 3, 4]) == [1, 2]
+
+
+# Which calls are hit.
+
+
+def test_the_first_calls_fail_and_the_rest_do_not():
+    rule = FaultRule("pay", Action.ERROR, first=2)
+    assert called(FaultSpec((rule,)), times=4) == [InjectedFault, InjectedFault, {"paid": 5}, {"paid": 5}]
+
+
+def hits(trial, probability=0.3, times=2000, **rule):
+    spec = FaultSpec((FaultRule("pay", Action.ERROR, probability=probability, **rule),), seed=trial)
+    return [kind is DecisionKind.RAISE for kind in kinds(ProxyInterceptor(spec), *["pay"] * times)]
+
+
+def test_chance_hits_as_often_as_it_says_and_the_same_calls_for_the_same_seed():
+    assert 500 < sum(hits(7)) < 700
+    assert hits(7) == hits(7)
+    assert hits(7) != hits(8)
+    assert (sum(hits(7, 0.0)), sum(hits(7, 1))) == (0, 2000)
+
+
+def test_a_rule_s_own_seed_holds_in_every_trial():
+    assert hits(7, seed=1) == hits(8, seed=1)
+    assert hits(7, seed=1) != hits(7, seed=2)
+
+
+def test_two_rules_of_one_probability_hit_apart():
+    rules = [FaultRule("pay", Action.LATENCY, probability=0.5), FaultRule("pay", Action.ERROR, probability=0.5)]
+    found = kinds(ProxyInterceptor(FaultSpec(tuple(rules))), *["pay"] * 400)
+    assert 60 < found.count(DecisionKind.RAISE) < 140
+
+
+def test_threads_do_not_change_what_chance_hits(eager_switching):
+    spec = FaultSpec((FaultRule("pay", Action.ERROR, probability=0.3),), seed=7)
+    interceptor = ProxyInterceptor(spec)
+    threads = [threading.Thread(target=kinds, args=(interceptor, *["pay"] * 250)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    hit = {index for index, is_hit in enumerate(hits(7)) if is_hit}
+    assert {firing.call_index for firing in interceptor.firings} == hit
+    assert len(interceptor.firings) == len(hit)
+
+
+class Clock:
+    """Show the times given, one after the other."""
+
+    def __init__(self, *times):
+        self.times = list(times)
+
+    def __call__(self):
+        return self.times.pop(0)
+
+
+def test_an_outage_lasts_from_the_first_call_for_as_long_as_it_says():
+    rule = FaultRule("pay", Action.ERROR, for_s=5)
+    answers = called(FaultSpec((rule,)), times=4, clock=Clock(100.0, 104.9, 105.1, 200.0))
+    assert answers == [InjectedFault, InjectedFault, {"paid": 5}, {"paid": 5}]
+
+
+def test_an_outage_may_begin_with_a_later_call_and_then_hits_every_one():
+    rule = FaultRule("pay", Action.ERROR, when_call_index=1, for_s=5)
+    answers = called(FaultSpec((rule,)), times=4, clock=Clock(100.0, 101.0, 102.0, 107.0))
+    assert answers == [{"paid": 5}, InjectedFault, InjectedFault, {"paid": 5}]
+
+
+def test_the_call_of_another_tool_begins_no_outage():
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.ERROR, for_s=5),)), clock=Clock(50.0, 54.0))
+    assert kinds(interceptor, "look", "pay", "pay")[1:] == [DecisionKind.RAISE] * 2
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ({"first": 0}, "first must be a whole number >= 1, got 0"),
+        ({"first": 1.5}, "first must be"),
+        ({"first": True}, "first must be"),
+        ({"probability": 1.1}, "probability must lie between 0 and 1, got 1.1"),
+        ({"probability": -0.1}, "probability must"),
+        ({"probability": "often"}, "probability must"),
+        ({"probability": float("nan")}, "probability must"),
+        ({"for_s": 0}, "for_s must be seconds, more than 0, got 0"),
+        ({"for_s": -1}, "for_s must"),
+        ({"for_s": float("inf")}, "for_s must"),
+        ({"for_s": "5s"}, "for_s must"),
+        ({"seed": "x"}, "seed must be a whole number"),
+        ({"first": 2, "for_s": 1}, "exclude each other"),
+        ({"when_call_index": -1}, "when_call_index must"),
+        ({"action": Action.CORRUPT, "payload": 0}, "corrupt wants how many values to spoil"),
+        ({"action": Action.CORRUPT, "payload": "all"}, "corrupt wants"),
+        ({"action": Action.TRUNCATE, "payload": 1}, "truncate wants the share to keep"),
+        ({"action": Action.TRUNCATE, "payload": -0.5}, "truncate wants"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused_when_it_is_made(condition, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        FaultRule("pay", **{"action": Action.ERROR, **condition})
+    assert "'pay'" in str(caught.value)
+
+
+# Crossing to the bot's process.
+
+
+def test_further_keys_stand_on_the_wire_only_when_they_are_set():
+    plain = FaultRule("pay", Action.ERROR, when_call_index=2, payload="down", seed=4)
+    assert serialize_faults(FaultSpec((plain,), seed=9)) == [
+        {"target": "pay", "action": "error", "when_call_index": 2, "payload": "down"}
+    ]
+    chancy = FaultRule("pay", Action.CORRUPT, probability=0.5, for_s=2.0)
+    (row,) = serialize_faults(FaultSpec((chancy,), seed=9))
+    assert row == {
+        "target": "pay",
+        "action": "corrupt",
+        "when_call_index": None,
+        "payload": None,
+        "probability": 0.5,
+        "for_s": 2.0,
+        "seed": 9,
+    }
+    (first,) = serialize_faults(FaultSpec((FaultRule("pay", Action.ERROR, first=3),), seed=9))
+    assert (first["first"], "seed" in first) == (3, False)
+
+
+def test_the_bots_process_breaks_the_calls_that_this_one_would_and_in_the_same_way():
+    rules = (FaultRule("look", Action.ERROR), FaultRule("pay", Action.CORRUPT, probability=0.4))
+    spec = FaultSpec(rules, seed=11)
+    there = deserialize_faults(serialize_faults(spec))
+    assert called(spec, times=50) == called(there, times=50)
+    assert called(spec, times=50) != called(FaultSpec(rules, seed=12), times=50)
+
+
+@pytest.mark.parametrize("payload", [{1, 2}, object(), b"raw", float("nan"), {"rows": [float("inf")]}])
+def test_a_payload_that_is_no_json_cannot_be_written_to_the_wire(payload):
+    spec = FaultSpec((FaultRule("look", Action.REPLACE_OUTPUT, payload=payload),))
+    with pytest.raises(ValueError, match=r"'look'.*must be JSON"):
+        serialize_faults(spec)
+
+
+def test_reports_say_which_calls_were_meant():
+    rule = FaultRule("pay", Action.ERROR, probability=0.25, for_s=2)
+    assert rule_reports(FaultSpec((rule,)), [], {})[0].condition == "probability 0.25, for 2 s"

@@ -190,6 +190,15 @@ def test_an_injected_fault_is_marked_and_counted():
     assert "<- injected error" in text
 
 
+def test_which_calls_a_fault_was_meant_for_is_said_and_that_none_of_them_came():
+    fault = {"action": "error", "target": "pay", "fired": 0, "calls_seen": 2, "when_call_index": 5}
+    chancy = {**fault, "when_call_index": None, "condition": "probability 0.3"}
+    text = render_transcript(record(faults=[fault, chancy], not_exercised=True))
+    assert "- fault `error` on `pay` (call 5): hit 0 of 2 calls" in text
+    assert "- fault `error` on `pay` (probability 0.3): hit 0 of 2 calls" in text
+    assert "**not exercised**" in text
+
+
 def test_an_outcome_that_the_trace_does_not_tell_is_said_to_be_unknown():
     text = render_transcript(
         record(transcript={"runs": [{"trace_id": "t1"}], "spans": [span("pay", tool_success=None)], "content": []})

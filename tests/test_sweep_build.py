@@ -202,6 +202,15 @@ def test_faults_are_built_with_what_they_do_and_when():
     assert (second.action, second.payload, second.when_call_index) == (Action.REPLACE_OUTPUT, {"x": [1]}, 2)
 
 
+def test_a_fault_may_say_how_often_for_how_long_and_from_what_it_draws():
+    chancy = "{target:a,action:corrupt,probability:0.2,seed:4}"
+    brief = "{target:a,action:error,for_s:2.5}"
+    twice = "{target:a,action:error,first:2}"
+    first, second, third = build_faults(read(f"fault.rules=[{chancy},{brief},{twice}]")).rules
+    assert (first.action, first.probability, first.seed) == (Action.CORRUPT, 0.2, 4)
+    assert (second.for_s, third.first) == (2.5, 2)
+
+
 def test_a_bot_over_http_gets_the_fidelity_that_posts_faults_to_it(monkeypatch):
     conf = read("bot=http", "bot.url=http://127.0.0.1:9/sonar-eval", "bot.key_env=MY_BOT_KEY")
     with pytest.raises(ConfigError, match="bot 'http': key_env names the environment variable MY_BOT_KEY"):

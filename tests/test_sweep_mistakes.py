@@ -90,12 +90,15 @@ MISTAKES = [
         "two assertions are named 'max_turns'; give each a name of its own",
     ),
     # faults
-    ("fault.rules=[{target:a,action:explode}]", "rule 0: action: unknown 'explode', known: error, latency"),
+    ("fault.rules=[{target:a,action:explode}]", "rule 0: action: unknown 'explode', known: corrupt, error, latency"),
     ("fault.rules=[{target:a}]", "rule 0: missing action"),
     ("fault.rules=[{target:a,action:error},{action:error}]", "rule 1: missing target"),
     ("fault.rules=[{target:a,action:error,wenn:1}]", "rule 0: unknown wenn; expected target, action"),
     ("fault.rules=[{target:a,action:latency,payload:soon}]", "latency wants seconds as a number >= 0, got 'soon'"),
     ("fault.rules=[{target:a,action:error,when_call_index:first}]", "when_call_index: expected int, got 'first'"),
+    ("fault.rules=[{target:a,action:error,probability:2}]", "rule 0: fault rule for 'a': probability must lie between"),
+    ("fault.rules=[{target:a,action:error,first:2,for_s:1}]", "first and for_s exclude each other"),
+    ("fault.rules=[{target:a,action:truncate,payload:5}]", "truncate wants the share to keep"),
     ("fault.rules=[error]", "Cannot assign str to Dict[str, Any]"),
     # bots
     ("bot=mine", "bot 'mine': expected bot.adapter=module:attribute"),

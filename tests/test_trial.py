@@ -22,6 +22,7 @@ from fakes import (
 from sonar_eval import (
     Action,
     Assertion,
+    ConfigError,
     Delivered,
     EmptyTranscriptError,
     EndReason,
@@ -480,6 +481,31 @@ def test_faults_posted_to_the_bot_are_counted_by_the_marks_on_its_spans():
     trial = the_trial(scenario, ingest=FixedIngest(spans))
     assert trial.outcome is Outcome.JUDGED
     assert [(rule.fired, rule.calls_seen) for rule in trial.faults] == [(1, 2), (0, 1)]
+
+
+def test_each_trial_draws_its_faults_from_its_own_seed_and_draws_them_again_the_same():
+    def fired(**task):
+        bot = ToolBot(*["pay"] * 20)
+        report = faulted(FaultRule("pay", Action.ERROR, probability=0.5), bot=bot, k=4, **task)
+        assert all(context.faults.seed == context.random_seed for context in bot.contexts)
+        return [[call.failed for call in trial.transcript.tool_calls] for trial in report.trials]
+
+    assert fired() == fired()
+    assert len(set(map(tuple, fired()))) == 4
+
+
+def test_a_condition_that_was_never_met_is_named():
+    report = faulted(FaultRule("pay", Action.ERROR, probability=0.0), bot=ToolBot("pay"))
+    assert "1 calls seen, probability 0 wanted" in report.warnings[0]
+
+
+def test_a_payload_that_cannot_cross_to_the_bot_s_process_is_told_before_the_first_trial():
+    rule = FaultRule("pay", Action.REPLACE_OUTPUT, payload={1, 2})
+    bot = ToolBot("pay")
+    faulted(rule, bot=bot)
+    with pytest.raises(ConfigError, match="payload must be JSON"):
+        faulted(rule, bot=bot, fidelity=Fidelity.REAL)
+    assert len(bot.contexts) == 1
 
 
 def test_without_faults_nothing_is_unexercised():

@@ -1,4 +1,4 @@
-"""Faults: what to break, in which call, and a record of what really broke.
+"""Faults put in front of the tools: what happens to each call, and a record of what really broke.
 
 Both halves of the wire form stand here, so that the harness and the bot's own process read one file.
 """
@@ -8,14 +8,26 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import math
-import threading
+import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
 from .errors import InjectedFault
+from .fault import (
+    Action,
+    FaultLedger,
+    FaultRule,
+    FaultSpec,
+    Fidelity,
+    Firing,
+    RuleReport,
+    ToolCall,
+    damage_of,
+    draw,
+)
 
 __all__ = [
     "Action",
@@ -42,24 +54,6 @@ FAULT_RULE = "sonar.eval.fault.rule"
 FAULT_CALL = "sonar.eval.fault.call_index"
 
 
-class Fidelity(StrEnum):
-    """How faults reach the tools."""
-
-    REAL = "real"
-    """Posted to the bot's own process, whose tool dispatch honours them."""
-    MOCKED = "mocked"
-    """Applied in this process by an interceptor."""
-
-
-class Action(StrEnum):
-    """What a fault does to a call."""
-
-    ERROR = "error"
-    TIMEOUT = "timeout"
-    REPLACE_OUTPUT = "replace_output"
-    LATENCY = "latency"
-
-
 class DecisionKind(StrEnum):
     """What is to happen to one call."""
 
@@ -67,110 +61,8 @@ class DecisionKind(StrEnum):
     REPLACE = "replace"
     RAISE = "raise"
     DELAY = "delay"
-
-
-@dataclass(frozen=True)
-class ToolCall:
-    """A call on its way to a tool; `call_index` is 0-based per target."""
-
-    target: str
-    args: dict[str, Any] = field(default_factory=dict)
-    call_index: int = 0
-
-
-@dataclass(frozen=True)
-class FaultRule:
-    """Break calls of the tool `target`: all of them, the one of `when_call_index`, or those `when` picks.
-
-    `payload` is the output for `REPLACE_OUTPUT`, seconds for `LATENCY`, and a text for the two that raise.
-    Raises `ValueError` for seconds, or an index, below 0 or of the wrong type.
-    """
-
-    target: str
-    action: Action
-    when_call_index: int | None = None
-    when: Callable[[ToolCall], bool] | None = None
-    payload: Any = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "action", Action(self.action))
-        index = self.when_call_index
-        if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0):
-            raise ValueError(
-                f"fault rule for {self.target!r}: when_call_index must be a whole number >= 0, got {index!r}"
-            )
-        if self.action is Action.LATENCY and not _is_duration(self.payload):
-            raise ValueError(
-                f"fault rule for {self.target!r}: latency wants seconds as a number >= 0, got {self.payload!r}"
-            )
-
-    def matches(self, call: ToolCall) -> bool:
-        """Tell whether this rule applies to `call`."""
-        if call.target != self.target:
-            return False
-        if self.when_call_index is not None and call.call_index != self.when_call_index:
-            return False
-        return self.when is None or bool(self.when(call))
-
-
-def _is_duration(payload: Any) -> bool:
-    if payload is None:
-        return True
-    if isinstance(payload, bool) or not isinstance(payload, int | float):
-        return False
-    return math.isfinite(payload) and payload >= 0
-
-
-@dataclass(frozen=True)
-class Firing:
-    """One fault that took place."""
-
-    rule: int
-    target: str
-    action: Action
-    call_index: int
-
-
-class FaultLedger:
-    """What became of the calls of one trial, whichever interceptor saw them; safe to share between threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seen: dict[str, int] = {}
-        self._firings: list[Firing] = []
-
-    def count(self, target: str) -> int:
-        """Count a call of `target` and return how many there were before it."""
-        with self._lock:
-            index = self._seen.get(target, 0)
-            self._seen[target] = index + 1
-            return index
-
-    def note(self, firing: Firing) -> None:
-        """Note a fault that took place."""
-        with self._lock:
-            self._firings.append(firing)
-
-    @property
-    def firings(self) -> tuple[Firing, ...]:
-        """Every fault that took place so far, in order."""
-        with self._lock:
-            return tuple(self._firings)
-
-    @property
-    def calls_seen(self) -> dict[str, int]:
-        """How often each target was called so far."""
-        with self._lock:
-            return dict(self._seen)
-
-
-@dataclass(frozen=True)
-class FaultSpec:
-    """The faults of one scenario; of several rules that match a call, the first decides alone."""
-
-    rules: tuple[FaultRule, ...] = ()
-    ledger: FaultLedger | None = field(default=None, compare=False, repr=False)
-    """Set for a trial: interceptors that an adapter makes of its own note here what they did."""
+    ALTER = "alter"
+    """The call takes place; `value` makes of its output what the bot gets."""
 
 
 @dataclass(frozen=True)
@@ -181,19 +73,6 @@ class InterceptDecision:
     value: Any = None
     rule: int | None = field(default=None, compare=False)
     call_index: int | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class RuleReport:
-    """What became of one rule in one trial."""
-
-    rule: int
-    target: str
-    action: Action
-    when_call_index: int | None
-    fired: int
-    calls_seen: int
-    """Calls of the target, hit or not; retries by the bot's framework count."""
 
 
 class ToolInterceptor(Protocol):
@@ -210,8 +89,9 @@ class ProxyInterceptor:
     Safe to share between threads and coroutines: each call of a target gets an index of its own.
     """
 
-    def __init__(self, spec: FaultSpec) -> None:
+    def __init__(self, spec: FaultSpec, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.spec = spec
+        self._clock = clock
         # Indices start anew with each interceptor, as they always did; the trial's ledger counts over all.
         self._own = FaultLedger()
 
@@ -222,15 +102,53 @@ class ProxyInterceptor:
             self.spec.ledger.count(call.target)
         counted = replace(call, call_index=index)
         for position, rule in enumerate(self.spec.rules):
-            if rule.matches(counted):
+            if self._hits(position, rule, counted):
                 self._note(Firing(position, rule.target, rule.action, index))
-                return replace(_decision_for(rule), rule=position, call_index=index)
+                chance = draw(self.spec.seed_of(rule), position, index, "output")
+                return replace(_decision_for(rule, chance), rule=position, call_index=index)
         return InterceptDecision(DecisionKind.PASSTHROUGH, call_index=index)
+
+    def _hits(self, position: int, rule: FaultRule, call: ToolCall) -> bool:
+        if call.target != rule.target:
+            return False
+        picked = rule.matches(call)
+        if picked and rule.probability is not None:
+            picked = draw(self.spec.seed_of(rule), position, call.call_index, "hit") < rule.probability
+        if rule.for_s is None:
+            return picked
+        return self._own.lasts(position, rule.for_s, self._clock(), begins=picked)
 
     def _note(self, firing: Firing) -> None:
         self._own.note(firing)
         if self.spec.ledger is not None:
             self.spec.ledger.note(firing)
+
+    def call(self, target: str, tool: Callable[..., Any], /, **args: Any) -> Any:
+        """Return `tool(**args)` of a plain function, or raise, delay, replace or spoil it as the spec says.
+
+        A delay blocks the thread. Raises `TypeError` for a coroutine function, which `acall` is for; on what a
+        fault or the tool raises, the decision is attached as `sonar_decision`.
+        """
+        return self.run_now(target, args, tool)[0]
+
+    async def acall(self, target: str, tool: Callable[..., Any], /, **args: Any) -> Any:
+        """Return `await tool(**args)` under the spec, as `call` does; a plain function runs in a thread."""
+        return (await self.run(target, args, tool))[0]
+
+    def run_now(self, target: str, args: Mapping[str, Any], tool: Callable[..., Any]) -> tuple[Any, InterceptDecision]:
+        """Call a plain function under the spec and return its result with the decision; `run` without a loop."""
+        if inspect.iscoroutinefunction(tool):
+            raise TypeError(f"{target}: the tool is a coroutine function; await acall(…) instead of call(…)")
+        decision = self.on_tool_call(ToolCall(target, dict(args)))
+        if decision.kind is DecisionKind.DELAY:
+            time.sleep(decision.value)
+        if decision.kind in (DecisionKind.RAISE, DecisionKind.REPLACE):
+            return _instead(decision), decision
+        try:
+            return _altered(tool(**args), decision), decision
+        except Exception as error:
+            error.sonar_decision = decision  # type: ignore[attr-defined]
+            raise
 
     async def run(
         self, target: str, args: Mapping[str, Any], tool: Callable[..., Any]
@@ -241,18 +159,17 @@ class ProxyInterceptor:
         then attached to the exception as `sonar_decision`.
         """
         decision = self.on_tool_call(ToolCall(target, dict(args)))
-        if decision.kind is DecisionKind.RAISE:
-            decision.value.sonar_decision = decision
-            raise decision.value
-        if decision.kind is DecisionKind.REPLACE:
-            return decision.value, decision
         if decision.kind is DecisionKind.DELAY:
             await asyncio.sleep(decision.value)
+        if decision.kind in (DecisionKind.RAISE, DecisionKind.REPLACE):
+            return _instead(decision), decision
         try:
             if inspect.iscoroutinefunction(tool):
-                return await tool(**args), decision
-            result = await asyncio.to_thread(tool, **args)
-            return await result if inspect.isawaitable(result) else result, decision
+                result = await tool(**args)
+            else:
+                result = await asyncio.to_thread(tool, **args)
+                result = await result if inspect.isawaitable(result) else result
+            return _altered(result, decision), decision
         except Exception as error:
             error.sonar_decision = decision  # type: ignore[attr-defined]
             raise
@@ -281,6 +198,7 @@ def rule_reports(
             rule.when_call_index,
             fired.count(position),
             calls_seen.get(rule.target, 0),
+            rule.condition,
         )
         for position, rule in enumerate(spec.rules)
     ]
@@ -297,7 +215,21 @@ def fault_attributes(decision: InterceptDecision, rules: tuple[FaultRule, ...]) 
     }
 
 
-def _decision_for(rule: FaultRule) -> InterceptDecision:
+def _instead(decision: InterceptDecision) -> Any:
+    """Return, or raise, what stands in for a call that does not take place."""
+    if decision.kind is DecisionKind.RAISE:
+        decision.value.sonar_decision = decision
+        raise decision.value
+    return decision.value
+
+
+def _altered(result: Any, decision: InterceptDecision) -> Any:
+    return decision.value(result) if decision.kind is DecisionKind.ALTER else result
+
+
+def _decision_for(rule: FaultRule, chance: float) -> InterceptDecision:
+    if rule.action in (Action.CORRUPT, Action.TRUNCATE):
+        return InterceptDecision(DecisionKind.ALTER, damage_of(rule, chance))
     if rule.action is Action.REPLACE_OUTPUT:
         # A copy: a tool result is often changed in place, and the next call is to see the payload as written.
         return InterceptDecision(DecisionKind.REPLACE, copy.deepcopy(rule.payload))
@@ -311,23 +243,35 @@ def _decision_for(rule: FaultRule) -> InterceptDecision:
 def serialize_faults(spec: FaultSpec) -> list[dict[str, Any]]:
     """Write the spec as plain JSON values, for a bot in a process of its own.
 
-    Raises `ValueError` on a rule with a `when` predicate, which cannot leave this process.
+    Raises `ValueError` on what cannot leave this process: a `when` predicate, or a payload that is no JSON.
     """
-    for rule in spec.rules:
-        if rule.when is not None:
-            raise ValueError(
-                f"fault rule for {rule.target!r} has a `when` predicate, which works in mocked fidelity only; "
-                "use when_call_index where faults are posted to the bot"
-            )
-    return [
-        {
-            "target": rule.target,
-            "action": rule.action.value,
-            "when_call_index": rule.when_call_index,
-            "payload": rule.payload,
-        }
-        for rule in spec.rules
-    ]
+    return [_write_rule(spec, rule) for rule in spec.rules]
+
+
+def _write_rule(spec: FaultSpec, rule: FaultRule) -> dict[str, Any]:
+    if rule.when is not None:
+        raise ValueError(
+            f"fault rule for {rule.target!r} has a `when` predicate, which works in mocked fidelity only; "
+            "use when_call_index where faults are posted to the bot"
+        )
+    try:
+        json.dumps(rule.payload, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"fault rule for {rule.target!r}: where faults are posted to the bot, the payload must be JSON: {error}"
+        ) from error
+    row = {
+        "target": rule.target,
+        "action": rule.action.value,
+        "when_call_index": rule.when_call_index,
+        "payload": rule.payload,
+    }
+    drawn_from = rule.seed if rule.seed is not None else spec.seed
+    further = {**{name: getattr(rule, name) for name in _CONDITIONS}, "seed": drawn_from if rule.draws else None}
+    return {**row, **{name: value for name, value in further.items() if value is not None}}
+
+
+_CONDITIONS = ("first", "probability", "for_s")
 
 
 def deserialize_faults(rows: Iterable[Mapping[str, Any]]) -> FaultSpec:
@@ -339,6 +283,8 @@ def deserialize_faults(rows: Iterable[Mapping[str, Any]]) -> FaultSpec:
                 Action(row["action"]),
                 when_call_index=row.get("when_call_index"),
                 payload=row.get("payload"),
+                seed=row.get("seed"),
+                **{name: row.get(name) for name in _CONDITIONS},
             )
             for row in rows
         )

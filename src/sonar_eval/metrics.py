@@ -330,6 +330,7 @@ def _fault_warnings(trials: list[TrialResult]) -> list[str]:
         seen = max(report.calls_seen for report in reports)
         called = sorted({call.name for trial in trials if trial.transcript for call in trial.transcript.tool_calls})
         wanted = f", index {rule.when_call_index} wanted" if rule.when_call_index is not None else ""
+        wanted += f", {rule.condition} wanted" if rule.condition else ""
         warnings.append(
             f"fault on {rule.target!r} never matched in any of {len(trials)} trials: "
             f"{seen} calls seen{wanted}; tools called: {', '.join(called) or 'none'}"

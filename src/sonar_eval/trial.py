@@ -97,7 +97,7 @@ async def run_trial(
 def _context(
     parts: Parts, scenario: ScenarioConfig, index: int, random_seed: int, conversation_id: str
 ) -> TrialContext:
-    faults = replace(scenario.faults, ledger=FaultLedger())
+    faults = replace(scenario.faults, ledger=FaultLedger(), seed=random_seed)
     return TrialContext(
         conversation_id,
         Seed(copy.deepcopy(scenario.seed)),

@@ -20,9 +20,19 @@ class FaultGate:
         self.interceptor = ProxyInterceptor(faults or FaultSpec())
 
     async def call(self, target: str, tool: Callable[..., Any], /, **args: Any) -> Any:
-        """Return `tool(**args)`, or raise, delay or replace it as the faults say."""
+        """Return `tool(**args)`, or raise, delay, replace or spoil it as the faults say."""
         try:
             result, decision = await self.interceptor.run(target, args, tool)
+        except Exception as error:
+            self._mark(getattr(error, "sonar_decision", None))
+            raise
+        self._mark(decision)
+        return result
+
+    def call_now(self, target: str, tool: Callable[..., Any], /, **args: Any) -> Any:
+        """Return `tool(**args)` of a plain function, as `call` does, where no loop runs."""
+        try:
+            result, decision = self.interceptor.run_now(target, args, tool)
         except Exception as error:
             self._mark(getattr(error, "sonar_decision", None))
             raise

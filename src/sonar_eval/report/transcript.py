@@ -23,7 +23,9 @@ def _head(record: Mapping[str, Any]) -> Iterator[str]:
     if record["redacted"]:
         yield "- the trace is redacted: parts of the tool data were withheld before they were stored"
     for fault in record["faults"]:
-        yield f"- fault `{fault['action']}` on `{fault['target']}`: hit {fault['fired']} of {fault['calls_seen']} calls"
+        yield f"- fault {_fault(fault)}: hit {fault['fired']} of {fault['calls_seen']} calls"
+    if record.get("not_exercised"):
+        yield "- **not exercised**: no fault took place in this trial"
     yield from _cost(record)
     for warning in record["warnings"]:
         yield f"- warning: {warning}"
@@ -41,6 +43,13 @@ def _cost(record: Mapping[str, Any]) -> Iterator[str]:
     if record.get("earlier_spent"):
         said += " with the tries that were given up"
     yield f"- cost: {said} ({', '.join(f'{role} ${cost:.4f}' for role, cost in known.items()) or 'earlier tries only'})"
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    index = fault.get("when_call_index")
+    meant = [f"call {index}"] if index is not None else []
+    meant += [fault["condition"]] if fault.get("condition") else []
+    return f"`{fault['action']}` on `{fault['target']}`{' (' + ', '.join(meant) + ')' if meant else ''}"
 
 
 def _conversation(record: Mapping[str, Any]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from .schema import ModelConf, SweepConf
 from .searchpath import launch_folder, shipped_conf, user_confs
 
 _NOBODY = LLMConfig("offline", price=Price(0.0, 0.0))
+_FAULT_OPTIONS = ("when_call_index", "payload", "first", "probability", "for_s", "seed")
 
 
 def read_config(cfg: DictConfig) -> SweepConf:
@@ -141,7 +142,7 @@ def build_faults(conf: SweepConf) -> FaultSpec:
 
 def _fault_rule(fault: str, place: int, row: Mapping[str, Any]) -> FaultRule:
     where = f"fault {fault!r}, rule {place}"
-    _keys(where, row, required=("target", "action"), optional=("when_call_index", "payload"))
+    _keys(where, row, required=("target", "action"), optional=_FAULT_OPTIONS)
     _known(f"{where}: action", row["action"], tuple(action.value for action in Action))
     _typed(f"{where}: target", row["target"], str)
     if row.get("when_call_index") is not None:
