@@ -32,6 +32,8 @@ ROOMS = {
     },
     "engine": {
         "accounting",
+        "brake",
+        "budget",
         "config",
         "simulator",
         "grader",

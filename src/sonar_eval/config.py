@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -86,6 +87,10 @@ class TaskConfig:
     """How long a trial may take; over it is the failure of whoever is at work then: the bot, while it answers."""
     job_timeout_s: float | None = None
     """How long the trials of a scenario may take together; what is not over then is errored, never the bot's."""
+    stop_early: bool = False
+    """Whether a scenario ends once a safety-critical assertion did not hold; its rates are then biased."""
+    max_cost_usd: float | None = None
+    """What a run may cost; no trial starts that is expected to exceed it."""
 
     def resolve(self, scenario: ScenarioConfig) -> ScenarioConfig:
         """Fill in what the scenario leaves to the task.
@@ -117,10 +122,16 @@ class TaskConfig:
         _require_count("task: retries", self.retries, least=0)
         if not 0 <= self.grader_threshold <= 1:
             raise ConfigError(f"task: grader_threshold must lie between 0 and 1, got {self.grader_threshold!r}")
+        if self.max_cost_usd is not None and not _is_amount(self.max_cost_usd):
+            raise ConfigError(f"task: max_cost_usd must be more than 0 US dollars, got {self.max_cost_usd!r}")
         for name in (entry.name for entry in fields(self) if entry.name.endswith("_timeout_s")):
             limit = getattr(self, name)
             if limit is not None and not limit > 0:
                 raise ConfigError(f"task: {name} must be more than 0 seconds, got {limit!r}")
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _require_count(what: str, value: Any, *, least: int = 1) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .assertions import AssertionResult, Severity
@@ -77,6 +77,21 @@ def _curve(estimate: Callable[[int, int, int], float | None], n: int, passed: in
     return [value for value in values if value is not None]
 
 
+def first_held(held: Sequence[bool | None], k: int) -> list[float]:
+    """List for k' = 1, 2, … whether the first k' trials all held, as far as that is known, at most up to k.
+
+    Unbiased for pass^k' also where the trials ended with the first that did not hold.
+    """
+    known: list[float] = []
+    for value in held[:k]:
+        if value is False:
+            return known + [0.0] * (k - len(known))
+        if value is None:
+            break
+        known.append(1.0)
+    return known
+
+
 @dataclass
 class CriterionMetric:
     """One criterion of the judge's rubric over the graded trials."""
@@ -108,6 +123,10 @@ class ScenarioReport:
     grader_threshold: float = 0.7
     strict_faults: bool = False
     warnings: list[str] = field(default_factory=list)
+    stopped: str | None = None
+    """Why not all trials were run; None when they were."""
+    stopped_early: bool = False
+    """Whether they were not run because a safety verdict was decided: the rates of such a report are biased."""
 
     @property
     def counted(self) -> list[TrialResult]:
@@ -117,7 +136,7 @@ class ScenarioReport:
     @property
     def judged(self) -> int:
         """Count the trials that say something about the bot."""
-        return len(self.counted) if self.trials else self.k
+        return len(self.counted) if self.trials or self.error else self.k
 
     @property
     def errored(self) -> int:
@@ -215,7 +234,17 @@ class ScenarioReport:
         """List why it does not pass; empty when it does."""
         if self.error:
             return [self.error]
-        return [*self._missing(), *self._failing(), *self._grader_reasons(), *self._fault_reasons()]
+        return [
+            *self._missing(),
+            *self._failing(),
+            *self._grader_reasons(),
+            *self._fault_reasons(),
+            *self._stop_reasons(),
+        ]
+
+    def _stop_reasons(self) -> Iterable[str]:
+        if self.stopped:
+            yield f"stopped after {len(self.trials)} of {self.k} trials: {self.stopped}"
 
     def _missing(self) -> Iterable[str]:
         if self.k < 1:
@@ -263,27 +292,35 @@ def roll_up(
     grader_required: bool = False,
     grader_threshold: float = 0.7,
     strict_faults: bool = False,
+    stopped: str | None = None,
+    decided: bool = False,
 ) -> ScenarioReport:
-    """Roll whole trials up; those that errored stay out of every rate and are counted beside it."""
+    """Roll whole trials up; those that errored stay out of every rate and are counted beside it.
+
+    `stopped` says why fewer than k were run, `decided` that it was for a safety verdict that was settled.
+    """
     ordered = sorted(trials, key=lambda trial: trial.index)
+    partial = len(ordered) < k
     counted = [trial for trial in ordered if trial.counted]
     return ScenarioReport(
         scenario,
         k,
         _metrics([trial.assertions for trial in counted], asked=k),
         [trial.grader.score for trial in counted if trial.grader and trial.grader.score is not None],
-        error=None if counted else _no_trial(ordered),
+        error=None if counted else _no_trial(ordered, stopped),
         trials=ordered,
         grader_required=grader_required,
         grader_threshold=grader_threshold,
         strict_faults=strict_faults,
         warnings=[*_fault_warnings(counted), *_role_warnings(ordered)],
+        stopped=stopped if partial else None,
+        stopped_early=decided and partial,
     )
 
 
-def _no_trial(errored: list[TrialResult]) -> str:
+def _no_trial(errored: list[TrialResult], stopped: str | None) -> str:
     if not errored:
-        return "no trial was run"
+        return f"no trial was run: {stopped}" if stopped else "no trial was run"
     first = errored[0].failure
     return f"none of {len(errored)} trials could be judged; first failure: {first}"
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from .adapter import BotAdapter, Seed, TrialContext, validate_bot_adapter
 from .assertions import AssertionEngine, AssertionResult
+from .brake import INTERRUPTED, Brake
+from .budget import Budget
 from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog
 from .errors import ConfigError, EmptyTranscriptError, Owner, describe
@@ -99,6 +101,9 @@ class Orchestrator:
                 task.ingest_base_url, task.tenant, api_key=task.api_key, api_key_header=task.api_key_header
             )
         self._parts = Parts(task, adapter, llm, ingest, grader_factory)
+        self._brakes: set[Brake] = set()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._stopped = self._cancelled = False
 
     async def run_all(self) -> list[ScenarioReport]:
         """Run every scenario of the task, in order; a mistake in any is told before the first trial."""
@@ -107,34 +112,71 @@ class Orchestrator:
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise ConfigError(f"two scenarios are named {', '.join(map(repr, doubled))}; give each a name of its own")
-        return [await self._run(scenario) for scenario in resolved]
+        budget = self._budget(resolved)
+        return [await self._run(scenario, budget) for scenario in resolved]
 
     async def run_scenario(self, scenario: ScenarioConfig) -> ScenarioReport:
         """Run k trials and roll them up; raises `ConfigError` for a scenario that cannot be run."""
-        return await self._run(self._task.resolve(scenario))
+        resolved = self._task.resolve(scenario)
+        return await self._run(resolved, self._budget([resolved]))
 
-    async def _run(self, scenario: ScenarioConfig) -> ScenarioReport:
+    async def run_trial(self, scenario: ScenarioConfig, index: int) -> TrialResult:
+        """Run the trial of one index, with the seed it has among k, and keep its record; `finished` is not asked."""
+        resolved = self._task.resolve(scenario)
+        async with self._ingest():
+            trial = await self._run_trial(resolved, index, Brake(Budget(None, 1)))
+        await self._save(resolved, trial)
+        return trial
+
+    def stop(self, *, now: bool = False) -> None:
+        """Let no further trial start; those under way are finished, or with `now` cancelled after their teardown.
+
+        The report then comes as usual, of the trials that were finished, and says so. Safe to call from a signal
+        handler and from any thread; an orchestrator that was stopped stays so.
+        """
+        self._stopped = True
+        self._cancelled = self._cancelled or now
+        for brake in tuple(self._brakes):
+            brake.pull(INTERRUPTED)
+        for task in tuple(self._workers) if now else ():
+            task.get_loop().call_soon_threadsafe(self._parts.shelter.cancel, task)
+
+    def _budget(self, scenarios: Iterable[ScenarioConfig]) -> Budget:
+        places = [len(self._missing(scenario)) for scenario in scenarios]
+        return Budget(self._task.max_cost_usd, sum(places))
+
+    def _missing(self, scenario: ScenarioConfig) -> list[int]:
+        done = self._finished.get(scenario.name, {})
+        return [index for index in range(scenario.k or 0) if index not in done]
+
+    @asynccontextmanager
+    async def _ingest(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if isinstance(self._parts.ingest, AbstractAsyncContextManager):
                 await stack.enter_async_context(self._parts.ingest)
-            return await self._run_trials(scenario)
+            yield
 
-    async def _run_trials(self, scenario: ScenarioConfig) -> ScenarioReport:
-        assert scenario.k is not None
-        # One queue and C workers, so that what is in memory depends on C and not on k.
-        done = self._finished.get(scenario.name, {})
-        missing = [index for index in range(scenario.k) if index not in done]
-        trials = [done[index] for index in range(scenario.k) if index in done]
-        fresh: list[TrialResult] = []
-        places = iter(missing)
+    async def _run(self, scenario: ScenarioConfig, budget: Budget) -> ScenarioReport:
+        brake = Brake(budget, stop_early=self._task.stop_early)
+        if self._stopped:
+            brake.pull(INTERRUPTED)
+        self._brakes.add(brake)
         try:
-            async with job_limit(self._task.job_timeout_s), asyncio.TaskGroup() as group:
-                for _ in range(min(self._task.concurrency, len(missing))):
-                    group.create_task(self._work(scenario, places, fresh))
-        except ExceptionGroup as errors:
-            # Only a store or a listener can raise here; the first says it all.
-            raise errors.exceptions[0] from errors
-        await self._recheck(scenario, fresh)
+            async with self._ingest():
+                return await self._run_trials(scenario, brake)
+        finally:
+            self._brakes.discard(brake)
+
+    async def _run_trials(self, scenario: ScenarioConfig, brake: Brake) -> ScenarioReport:
+        assert scenario.k is not None
+        done = self._finished.get(scenario.name, {})
+        trials = [done[index] for index in range(scenario.k) if index in done]
+        for trial in trials:
+            brake.budget.carry(trial.log.spent)
+            brake.look(trial)
+        fresh = await self._run_missing(scenario, brake)
+        if not self._cancelled:
+            await self._recheck(scenario, fresh)
         report = roll_up(
             scenario.name,
             [*trials, *fresh],
@@ -142,14 +184,40 @@ class Orchestrator:
             grader_required=self._task.grader_required,
             grader_threshold=self._task.grader_threshold,
             strict_faults=scenario.strict_faults,
+            stopped=brake.reason,
+            decided=brake.decided,
         )
+        report.warnings += brake.budget.warnings
         await self._keep(self._store.save_scenario, scenario_record(report))
         return report
 
-    async def _work(self, scenario: ScenarioConfig, places: Iterator[int], trials: list[TrialResult]) -> None:
+    async def _run_missing(self, scenario: ScenarioConfig, brake: Brake) -> list[TrialResult]:
+        # One queue and C workers, so that what is in memory depends on C and not on k.
+        missing = self._missing(scenario)
+        places, fresh = iter(missing), list[TrialResult]()
+        try:
+            async with job_limit(self._task.job_timeout_s), asyncio.TaskGroup() as group:
+                for _ in range(min(self._task.concurrency, len(missing))):
+                    worker = group.create_task(self._work(scenario, places, fresh, brake))
+                    self._workers.add(worker)
+                    worker.add_done_callback(self._workers.discard)
+        except ExceptionGroup as errors:
+            # Only a store or a listener can raise here; the first says it all.
+            raise errors.exceptions[0] from errors
+        return fresh
+
+    async def _work(
+        self, scenario: ScenarioConfig, places: Iterator[int], trials: list[TrialResult], brake: Brake
+    ) -> None:
         for index in places:
-            trial = await self._run_trial(scenario, index)
+            if not brake.start():
+                return
+            try:
+                trial = await self._run_trial(scenario, index, brake)
+            finally:
+                brake.end()
             trials.append(trial)
+            brake.look(trial)
             await self._save(scenario, trial)
             trial.pack()
             if self._on_trial is not None:
@@ -182,14 +250,16 @@ class Orchestrator:
         record = trial_record(scenario.name, trial, grader_required=self._task.grader_required)
         await self._keep(self._store.save_trial, record)
 
-    async def _run_trial(self, scenario: ScenarioConfig, index: int = 0) -> TrialResult:
+    async def _run_trial(self, scenario: ScenarioConfig, index: int, brake: Brake) -> TrialResult:
         """Run one trial, again within the budget while somebody else than the bot fails."""
         earlier: list[TrialFailure] = []
         spent: dict[str, Spend] = {}
         while True:
             trial = await self._attempt(scenario, index)
             trial.earlier_failures, trial.earlier_spent = list(earlier), spent
-            if trial.failure is None or trial.counted or len(earlier) >= self._task.retries or job_over():
+            brake.budget.pay(trial.log.spent)
+            halted = job_over() or (brake.reason is not None and not brake.decided)
+            if trial.failure is None or trial.counted or halted or len(earlier) >= self._task.retries:
                 return trial
             log.warning("%s trial %d: tried again after %s", scenario.name, index, trial.failure)
             earlier.append(trial.failure)

@@ -143,6 +143,8 @@ def scenario_record(report: ScenarioReport) -> dict[str, Any]:
         "criteria": [{**asdict(metric), "pass_rate": metric.pass_rate} for metric in report.criteria],
         "assertions": [_write_metric(metric) for metric in report.assertions],
         "warnings": list(report.warnings),
+        "stopped": report.stopped,
+        "stopped_early": report.stopped_early,
     }
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .metrics import ScenarioReport
+from .metrics import ScenarioReport, first_held
 from .stats import pass_at_k, pass_hat_k, quantile, wilson
 from .usage import Role, Spend, total_cost
 
@@ -52,7 +52,10 @@ def clean_name(name: str) -> str:
 
 def _headlines(report: ScenarioReport) -> Iterable[Score]:
     rate, n = report.pass_rate, report.decided
-    if rate is not None and not report.unchecked:
+    if report.stopped_early:
+        # The rate of trials that end with the first failure is too low; whether the first k' held is not.
+        yield from _curve("pass_hat_k", first_held(_verdicts(report), report.k))
+    elif rate is not None and not report.unchecked:
         interval = wilson(rate, n)
         yield Score("pass_rate", rate)
         yield Score("pass_rate_ci_low", interval.low)
@@ -88,10 +91,30 @@ def _means(report: ScenarioReport) -> Iterable[Score]:
             yield Score(name, value)
 
 
+def _verdicts(report: ScenarioReport) -> list[bool | None]:
+    """List whether everything held, trial by trial; None where that is not known."""
+    required = report.grader_required
+    return [
+        trial.passes(grader_required=required)
+        if trial.counted and not trial.undecided(grader_required=required)
+        else None
+        for trial in report.trials
+    ]
+
+
+def _held(report: ScenarioReport, name: str) -> list[bool | None]:
+    """List whether an assertion held, trial by trial; None where that is not known."""
+    found = [[result for result in trial.assertions if result.name == name] for trial in report.trials]
+    return [results[0].passed if results and not results[0].unknown else None for results in found]
+
+
 def _assertions(report: ScenarioReport) -> Iterable[Score]:
     for metric in report.assertions:
         name = clean_name(metric.name)
         if not metric.k:
+            continue
+        if report.stopped_early:
+            yield from _curve(f"assertion_pass_hat_k/{name}", first_held(_held(report, metric.name), report.k))
             continue
         yield Score(f"assertion_pass_rate/{name}", metric.pass_rate)
         yield from _curve(f"assertion_pass_hat_k/{name}", metric.pass_hat_curve)

@@ -14,6 +14,7 @@ from typing import Protocol
 from .accounting import metered, metered_grader, note_bot
 from .adapter import BotAdapter, Seed, Session, TrialContext, Variant, take_snapshot
 from .assertions import AssertionEngine, AssertionResult
+from .brake import Shelter
 from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog, EndReason
 from .errors import BoundaryError, HarnessError, IngestError, Owner, SimulatorError, boundary
@@ -46,6 +47,7 @@ class Parts:
     llm: LLMClient
     ingest: TranscriptSource
     grader_factory: GraderFactory | None = None
+    shelter: Shelter = field(default_factory=Shelter)
 
 
 @dataclass
@@ -120,7 +122,8 @@ async def _converse(parts: Parts, scenario: ScenarioConfig, story: _Story) -> No
                 session = await _set_up(parts, story.context)
             await _simulate(parts, scenario, story, session)
     finally:
-        await _tear_down(parts, story, session)
+        with parts.shelter.closing():
+            await _tear_down(parts, story, session)
 
 
 async def _set_up(parts: Parts, context: TrialContext) -> Session:

@@ -72,4 +72,7 @@ def _remark(row: ResultRow) -> str:
         ("cut_off", "cut off"),
         ("not_exercised", "not exercised"),
     )
-    return ", ".join(f"{report[key]} {word}" for key, word in counted if report.get(key))
+    said = [f"{report[key]} {word}" for key, word in counted if report.get(key)]
+    if report.get("stopped"):
+        said.append("stopped early" if report.get("stopped_early") else "stopped")
+    return ", ".join(said)

@@ -91,6 +91,8 @@ def build_task(conf: SweepConf, *, ingest_base_url: str, api_key: str | None) ->
         job_timeout_s=task.job_timeout_s,
         grader_required=conf.grader.required,
         grader_threshold=conf.grader.threshold,
+        stop_early=task.stop_early,
+        max_cost_usd=task.max_cost_usd,
     )
 
 

@@ -19,6 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ..adapter import BotAdapter
+from ..brake import INTERRUPTED
 from ..errors import ConfigError, describe
 from ..llm import WAITS, Waits
 from ..metrics import ScenarioReport
@@ -32,6 +33,7 @@ from ..tracking import CellRecord, NullTracker, Tracker
 from ..tracking.mlflow import MLflowTracker, absolute_uri
 from .build import build_adapter, build_grader_factory, build_scenario, build_task, build_user, read_config
 from .collector import lead_here, open_collector
+from .interrupt import listening
 from .schema import SweepConf, TrackingConf
 
 log = logging.getLogger(__name__)
@@ -80,7 +82,7 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
     before = WAITS.read()
     try:
         report = _run(read_config(cfg), cell)
-        result["report"], result["error"] = scenario_record(report), report.error
+        result["report"], result["error"] = scenario_record(report), report.error or _interrupted(report)
     except Exception as error:
         log.debug("cell %s failed", cell.name, exc_info=True)
         result["error"] = describe(error)
@@ -88,6 +90,9 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
     _write_result(cell, result)
     _publish(cfg, cell, result, report)
     _write_result(cell, result)
+    if report is not None and _interrupted(report):
+        # Everything is on disk and published; what is left is to start no further cell.
+        raise KeyboardInterrupt
     return result
 
 
@@ -96,6 +101,11 @@ def _tell_waits(cell: Cell, waits: Waits) -> dict[str, Any]:
     if waits.limited or waits.retries or waits.queued:
         log.info("%s: %s", cell.name, waits)
     return {name: round(value, 3) for name, value in asdict(waits).items()}
+
+
+def _interrupted(report: ScenarioReport) -> str | None:
+    """Say how far a cell came that somebody stopped; None when nobody did."""
+    return f"interrupted after {len(report.trials)} of {report.k} trials" if report.stopped == INTERRUPTED else None
 
 
 def cell_key(choices: Mapping[str, str], config: Mapping[str, Any]) -> str:
@@ -169,7 +179,8 @@ async def _with_bot(adapter: BotAdapter, orchestrator: Orchestrator, scenario: A
     async with AsyncExitStack() as stack:
         if isinstance(adapter, AbstractAsyncContextManager):
             await stack.enter_async_context(adapter)
-        return await orchestrator.run_scenario(scenario)
+        with listening(orchestrator):
+            return await orchestrator.run_scenario(scenario)
 
 
 class _Progress:

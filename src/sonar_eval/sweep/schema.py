@@ -35,6 +35,8 @@ class TaskConf:
     user_timeout_s: float | None = TaskConfig.user_timeout_s
     trial_timeout_s: float | None = TaskConfig.trial_timeout_s
     job_timeout_s: float | None = TaskConfig.job_timeout_s
+    stop_early: bool = TaskConfig.stop_early
+    max_cost_usd: float | None = TaskConfig.max_cost_usd
 
 
 @dataclass

@@ -1,0 +1,46 @@
+"""Ctrl-C while a cell runs: once, its running trials are finished; twice, they are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..orchestrator import Orchestrator
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def listening(orchestrator: Orchestrator) -> Iterator[None]:
+    """Let signals stop `orchestrator` while the block runs: the first Ctrl-C gently, a second or SIGTERM at once.
+
+    A third Ctrl-C is Python's own. Off the main thread, where signals cannot be had, nothing is changed.
+    """
+    loop = asyncio.get_running_loop()
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def once() -> None:
+        log.warning("finishing the trials under way, then stopping; Ctrl-C again cancels them")
+        orchestrator.stop()
+        loop.add_signal_handler(signal.SIGINT, at_once)
+
+    def at_once() -> None:
+        log.warning("cancelling the trials under way")
+        orchestrator.stop(now=True)
+        loop.remove_signal_handler(signal.SIGINT)
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, once)
+        loop.add_signal_handler(signal.SIGTERM, at_once)
+    except (NotImplementedError, RuntimeError, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
