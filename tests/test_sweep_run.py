@@ -460,11 +460,8 @@ def test_a_store_that_breaks_on_the_way_costs_none_of_the_records(tmp_path):
     assert "Warning" not in swept.err
 
 
-def interrupt(folder, number, *tracking):
-    """Send a signal once one trial is on disk, and return what became of the sweep."""
-    (folder / "my_bots.py").write_text(BOTS, encoding="utf-8")
-    bot = ("bot=mine", "bot.adapter=my_bots:SlowAfterTheFirst", "task.k=3", "task.concurrency=1")
-    process = start(folder, *bot, *tracking)
+def until_a_trial_is_kept(folder, process):
+    """Wait until one trial is on disk and the next has begun."""
     deadline = time.monotonic() + 40
     while time.monotonic() < deadline and not any(
         path.read_text(encoding="utf-8").endswith("\n") for path in folder.glob("sweeps/*/*/trials.jsonl")
@@ -472,21 +469,52 @@ def interrupt(folder, number, *tracking):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     time.sleep(0.3)
+
+
+def interrupt(folder, number, *arguments):
+    """Send a signal that cancels once one trial is on disk, and return what became of the sweep."""
+    (folder / "my_bots.py").write_text(BOTS, encoding="utf-8")
+    bot = ("bot=mine", "bot.adapter=my_bots:SlowAfterTheFirst", "task.k=3", "task.concurrency=1")
+    process = start(folder, *bot, *arguments)
+    until_a_trial_is_kept(folder, process)
     process.send_signal(number)
+    if number == signal.SIGINT:
+        time.sleep(0.3)
+        assert process.poll() is None, "one Ctrl-C is to let the running trial finish"
+        process.send_signal(number)
     return finish(folder, process)
 
 
-def test_ctrl_c_keeps_the_finished_trials_and_closes_the_sweep(tmp_path):
-    swept = interrupt(tmp_path, signal.SIGINT)
+def test_ctrl_c_twice_keeps_the_finished_trials_and_closes_the_sweep(tmp_path):
+    swept = interrupt(tmp_path, signal.SIGINT, "model=offline-careful,offline-hasty")
     assert swept.status == 130
     assert swept.err.splitlines()[-1] == "sonar-eval: interrupted; trials that had finished are on disk"
+    assert "Ctrl-C again cancels them" in swept.err
     assert "Traceback" not in swept.err
-    (records,) = [read_trials(path.parent) for path in swept.folder.glob("*/trials.jsonl")]
-    assert [record["index"] for record in records] == [0]
+    (result,) = swept.results
+    assert result["error"] == "interrupted after 1 of 3 trials"
+    assert (result["report"]["judged"], result["report"]["stopped"]) == (1, "interrupted")
+    assert [record["index"] for record in swept.trials()] == [0]
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         statuses = database.execute("SELECT status FROM runs").fetchall()
     database.close()
-    assert statuses == [("KILLED",)]
+    assert statuses == [("KILLED",), ("FAILED",)]
+
+
+def test_ctrl_c_once_finishes_the_trials_under_way(tmp_path):
+    process = start(tmp_path, "fault=slow_menu", "task.k=40", "task.concurrency=2", "tracking=none")
+    until_a_trial_is_kept(tmp_path, process)
+    process.send_signal(signal.SIGINT)
+    swept = finish(tmp_path, process)
+    assert swept.status == 130
+    assert "Traceback" not in swept.err
+    records = swept.trials()
+    assert [record["index"] for record in records] == list(range(len(records)))
+    assert {record["outcome"] for record in records} == {"judged"}
+    (result,) = swept.results
+    assert result["report"]["judged"] == len(records) < 40
+    assert result["error"] == f"interrupted after {len(records)} of 40 trials"
+    assert len(list(swept.folder.glob("*/transcripts/*.md"))) == len(records)
 
 
 def test_being_told_to_end_is_no_different(tmp_path):
