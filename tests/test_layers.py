@@ -35,6 +35,7 @@ ROOMS = {
         "brake",
         "budget",
         "config",
+        "hindsight",
         "simulator",
         "grader",
         "limits",
@@ -91,6 +92,7 @@ THIRD_PARTY = {
     "report": {"matplotlib", "jinja2"},
     # httpx only to ask whether a tracking server answers, before the client of MLflow waits for minutes.
     "tracking.mlflow": {"mlflow", "httpx"},
+    "tracking.fetch": {"mlflow"},
     # omegaconf is Hydra's own configuration type; tqdm draws the progress of a sweep.
     "sweep": {"hydra", "omegaconf", "tqdm"},
     "cli": {"click"},

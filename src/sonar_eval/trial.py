@@ -6,7 +6,7 @@ import asyncio
 import copy
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -35,6 +35,15 @@ class TranscriptSource(Protocol):
 
     async def pull(self, conversation_id: str) -> Transcript:
         """Return the trace once it is whole."""
+        ...
+
+
+class Judging(Protocol):
+    """Whatever says who judges."""
+
+    @property
+    def grader_factory(self) -> GraderFactory | None:
+        """Return what makes a judge; None when nobody judges."""
         ...
 
 
@@ -179,13 +188,18 @@ async def _pull(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Transc
         expect(conversation_id, Expectation(story.log.turns_taken, conversation_id, story.began))
     with boundary(Owner.INGEST, "pull"):
         transcript = await parts.ingest.pull(conversation_id)
+    require_whole(transcript, scenario)
+    return transcript
+
+
+def require_whole(transcript: Transcript, scenario: ScenarioConfig) -> None:
+    """Raise `IngestError` for a trace that is not whole, or not known to be as far as the scenario wants it."""
     level = (transcript.completeness or {}).get("level")
     too_low = level is not None and level < scenario.min_level
     if transcript.incomplete or too_low:
         reasons = "; ".join((transcript.completeness or {}).get("reasons") or ["no reason given"])
         wanted = f" (known to level {level}, {scenario.min_level} wanted)" if too_low else ""
         raise IngestError(f"incomplete transcript{wanted}: {reasons}", step="pull")
-    return transcript
 
 
 async def _salvage(parts: Parts, conversation_id: str) -> Transcript | None:
@@ -219,7 +233,7 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
         result.failure = TrialFailure.of(story.failure)
         by_bot = story.failure.owner is Owner.BOT
         result.outcome = Outcome.BOT_FAILURE if by_bot else Outcome.ERRORED
-        result.assertions = _not_held(scenario, result.failure) if by_bot else []
+        result.assertions = not_held(scenario, result.failure) if by_bot else []
         return result
     assert story.transcript is not None
     if story.transcript.redacted:
@@ -227,7 +241,7 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
     # A check may be slow; other trials share this loop.
     engine = AssertionEngine(scenario.assertions)
     result.assertions = await asyncio.to_thread(engine.evaluate, story.transcript, story.log)
-    await _grade(parts, scenario, story, result)
+    await grade(parts, scenario, story.transcript, result, story.deadlines)
     return result
 
 
@@ -245,24 +259,31 @@ async def rejudge(
         trial.assertions = await asyncio.to_thread(engine.evaluate, transcript, trial.log)
 
 
-def _not_held(scenario: ScenarioConfig, failure: TrialFailure) -> list[AssertionResult]:
+def not_held(scenario: ScenarioConfig, failure: TrialFailure) -> list[AssertionResult]:
+    """List every assertion as one that a bot which failed did not keep."""
     return [
         AssertionResult(assertion.name, assertion.severity, False, str(failure)) for assertion in scenario.assertions
     ]
 
 
-async def _grade(parts: Parts, scenario: ScenarioConfig, story: _Story, result: TrialResult) -> None:
+async def grade(
+    parts: Judging,
+    scenario: ScenarioConfig,
+    transcript: Transcript,
+    result: TrialResult,
+    deadlines: Iterable[Deadline | None] = (),
+) -> None:
+    """Put a conversation before the judge, if there is one and a rubric; never raises."""
     if parts.grader_factory is None or not scenario.grader_rubric:
         return
-    assert story.transcript is not None
     result.judge_asked = True
     try:
-        async with until(*story.deadlines):
+        async with until(*deadlines):
             with (
                 boundary(Owner.JUDGE, "grader"),
                 metered_grader(parts.grader_factory(scenario), result.log) as grader,
             ):
-                verdict: GraderResult = await grader.grade(story.transcript, result.log)
+                verdict: GraderResult = await grader.grade(transcript, result.log)
     except BoundaryError as error:
         result.grader_failure = TrialFailure.of(error)
         return

@@ -1,6 +1,7 @@
 """What people read: tables, transcripts, comparisons."""
 
 from .arm import Arm, CellKey, CellTrials, cell_of
+from .changes import side_by_side, verdict_changes
 from .compare import compare_arms
 from .comparison import Comparison, Contrast
 from .comparison_text import render_markdown, render_text
@@ -31,6 +32,8 @@ __all__ = [
     "render_text",
     "render_transcript",
     "result_table",
+    "side_by_side",
+    "verdict_changes",
     "verdict_sentence",
     "verdict_word",
 ]

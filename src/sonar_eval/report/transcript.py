@@ -16,7 +16,8 @@ def _head(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"# {record['scenario']}, trial {record['index'] + 1}: {'passed' if record['passed'] else 'not passed'}"
     yield ""
     yield f"- conversation `{record['conversation_id']}`, random seed {record['random_seed']}"
-    yield f"- outcome: {record['outcome']}, ended by {record['ended_by'] or 'a failure'} after {record['turns']} turns"
+    ended = record["ended_by"] or ("a failure" if record["failure"] else "nobody knows whom")
+    yield f"- outcome: {record['outcome']}, ended by {ended} after {record['turns']} turns"
     if record["failure"]:
         failure = record["failure"]
         yield f"- who failed: **{failure['owner']}** ({failure['step']}): {failure['message']}"
@@ -53,11 +54,7 @@ def _fault(fault: Mapping[str, Any]) -> str:
 
 
 def _conversation(record: Mapping[str, Any]) -> Iterator[str]:
-    content = (record["transcript"] or {}).get("content") or []
-    calls = {
-        turn: [" -> ".join(called_and_outcome(span, content)) for _, span in spans]
-        for turn, spans in spans_by_turn(record).items()
-    }
+    calls = _calls_by_turn(record)
     for number, turn in enumerate(record["conversation"]):
         yield f"\n**User:** {turn['user']}"
         for call in calls.get(number, ()):
@@ -70,6 +67,25 @@ def _conversation(record: Mapping[str, Any]) -> Iterator[str]:
             yield f"\n**Bot** sends the form *{form['name']}*: {', '.join(field['name'] for field in form['fields'])}"
     for call in calls.get(-1, ()):
         yield f"\n    {call}"
+
+
+def conversation_blocks(record: Mapping[str, Any]) -> list[str]:
+    """Return the conversation as plain text, one block per turn; calls of no known turn stand in one of their own."""
+    calls = _calls_by_turn(record)
+    blocks = []
+    for number, turn in enumerate(record["conversation"]):
+        forms = [f"Bot sends the form {form['name']}" for form in turn["forms"]]
+        said = [*(f"Bot: {message}" for message in turn["delivered"]), *forms]
+        blocks.append("\n".join([f"User: {turn['user']}", *calls.get(number, ()), *(said or ["Bot: (nothing)"])]))
+    return [*blocks, "\n".join(calls[-1])] if -1 in calls else blocks
+
+
+def _calls_by_turn(record: Mapping[str, Any]) -> dict[int, list[str]]:
+    content = (record["transcript"] or {}).get("content") or []
+    return {
+        turn: [" -> ".join(called_and_outcome(span, content)) for _, span in spans]
+        for turn, spans in spans_by_turn(record).items()
+    }
 
 
 Span = Mapping[str, Any]

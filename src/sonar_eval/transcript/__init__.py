@@ -2,6 +2,7 @@
 
 from ..errors import EmptyTranscriptError
 from .client import Expectation, IngestClient
+from .dialogue import turns_of
 from .marks import carry_marks, mark_faults
 from .view import ToolInvocation, Transcript
 
@@ -13,4 +14,5 @@ __all__ = [
     "Transcript",
     "carry_marks",
     "mark_faults",
+    "turns_of",
 ]
