@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -230,3 +231,39 @@ def test_an_adapter_whose_process_dies_quotes_its_last_words():
 
     with pytest.raises(ConnectionError, match=r"POST http://127.*/trials.*out of memory"):
         run(story())
+
+
+KILLED = """
+import asyncio, sys
+from sonar_eval.adapter.process import BotProcess
+
+async def main():
+    process = BotProcess([sys.executable, "-c", sys.argv[1]])
+    await process.start()
+    print(process._process.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_the_bot_ends_with_a_harness_that_is_killed(folder):
+    command = [sys.executable, "-c", KILLED, LISTEN]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as harness:
+        pid = int(harness.stdout.readline())
+        assert is_running(pid)
+        harness.kill()
+    assert wait_for(lambda: not is_running(pid))
+
+
+def test_no_guard_is_left_behind(folder):
+    async def story():
+        process = python(LISTEN)
+        await process.start()
+        guard = process._guard.pid
+        assert is_running(guard)
+        await process.stop()
+        return guard
+
+    assert not is_running(run(story()))

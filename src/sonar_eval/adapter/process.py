@@ -18,13 +18,16 @@ from ..errors import HarnessError
 
 _LAST_WORDS = 600
 _STRAGGLERS_S = 2.0
+# Waits until the pipe from this process is closed, which it is however this process ends, then ends the group.
+_GUARD = 'read -r _; kill -s TERM -- "-$1"; sleep 2; kill -s KILL -- "-$1"'
 
 
 class BotProcess:
     """Run `command` (with `{port}` filled in) until it accepts connections on a free loopback port.
 
     `environment` is added to this process's own. Raises `HarnessError` that quotes what it printed last
-    when it ends early or does not listen within `start_timeout_s`.
+    when it ends early or does not listen within `start_timeout_s`. It ends with this process, even when that is
+    killed.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class BotProcess:
         self._environment = dict(environment or {})
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._log: Path | None = None
         self.port = 0
 
@@ -89,6 +93,13 @@ class BotProcess:
             raise HarnessError(f"cannot start the bot with {shlex.join(command)!r}: {error}") from error
         finally:
             os.close(handle)
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "sh", str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     async def _listens(self) -> bool:
         try:
@@ -101,6 +112,9 @@ class BotProcess:
     async def stop(self, *, patience_s: float = 10.0) -> None:
         """Ask it to end, then make it; returns when it is gone."""
         process, self._process = self._process, None
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await asyncio.to_thread(_dismiss, guard)
         if process is not None:
             await asyncio.to_thread(_end, process, patience_s)
         if self._log is not None:
@@ -112,6 +126,14 @@ class BotProcess:
             return ""
         text = self._log.read_text(encoding="utf-8", errors="replace").strip()
         return f"; it printed last: {text[-_LAST_WORDS:]}" if text else ""
+
+
+def _dismiss(guard: subprocess.Popen[bytes]) -> None:
+    # Before its pipe is closed: it would take that for the end of this process.
+    guard.kill()
+    guard.wait()
+    if guard.stdin is not None:
+        guard.stdin.close()
 
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
