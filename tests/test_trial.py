@@ -646,3 +646,48 @@ def test_answers_of_the_judge_that_are_missing_are_noted():
     report = run(orchestrator.run_scenario(make_scenario(**RUBRIC)))
     assert report.grader_scores == [0.9]
     assert report.trials[0].warnings == ["1 of 2 answers of the judge gave no score"]
+
+
+class Known(FixedIngest):
+    """Say of every trace how far it is known to be whole."""
+
+    def __init__(self, **completeness):
+        super().__init__()
+        self.completeness = {"complete": True, "level": 3, **completeness}
+
+    async def pull(self, conversation_id):
+        whole = await super().pull(conversation_id)
+        whole.completeness = self.completeness
+        return whole
+
+
+def test_a_trace_that_is_known_to_a_lower_level_than_wanted_is_not_judged():
+    trial = errored(Owner.INGEST, ingest=Known(level=1), scenario=make_scenario(min_level=2))
+    assert "known to level 1, 2 wanted" in trial.failure.message
+    assert the_trial(make_scenario(min_level=2), ingest=Known(level=2)).outcome is Outcome.JUDGED
+
+
+def test_a_call_that_the_model_asked_for_and_no_span_answers_is_no_proof_that_all_went_well():
+    scenario = make_scenario(assertions=asserting(no_tool_errors()))
+    (result,) = the_trial(scenario, ingest=Known(unresolved_calls=["pay"])).assertions
+    assert (result.passed, result.unknown) == (False, True)
+    assert "pay" in result.detail
+    assert the_trial(scenario, ingest=Known()).assertions[0].passed
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_a_trial_in_which_any_assertion_did_not_hold_does_not_pass(severity):
+    assertions = [
+        Assertion("held", Severity.SAFETY_CRITICAL, lambda transcript, log: True),
+        Assertion("not", severity, lambda transcript, log: False),
+    ]
+    report = evaluate(make_scenario(assertions=assertions))
+    assert not report.trials[0].passes()
+    assert report.pass_rate == 0.0
+
+
+def test_a_trial_that_errored_does_not_count_as_not_exercised():
+    faults = FaultSpec((FaultRule("pay", Action.ERROR),))
+    report = evaluate(make_scenario(faults=faults), ingest=FaultyIngest(OSError("disk full")))
+    assert (report.errored, report.not_exercised) == (1, 0)
+    assert report.trials[0].faults[0].fired == 0

@@ -172,7 +172,7 @@ class Orchestrator:
         done = self._finished.get(scenario.name, {})
         trials = [done[index] for index in range(scenario.k) if index in done]
         for trial in trials:
-            brake.budget.carry(trial.log.spent)
+            brake.budget.carry(trial.spent)
             brake.look(trial)
         fresh = await self._run_missing(scenario, brake)
         if not self._cancelled:

@@ -131,5 +131,6 @@ def finished_trials(folder: str | Path) -> dict[str, list[TrialResult]]:
             raise ConfigError(
                 f"{path}, line {number}: {reason}; name another folder, or move this file away to start anew"
             ) from error
+        trial.pack()
         found.setdefault(scenario, {})[trial.index] = trial
     return {scenario: [trials[index] for index in sorted(trials)] for scenario, trials in found.items()}
