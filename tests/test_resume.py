@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fakes import FixedIngest, RecordingBot, make_scenario, make_task, run
+from serving import slow
 from sonar_eval import ConfigError, JSONFileStore, Orchestrator, ScriptedClient, finished_trials
 from sonar_eval.store import read_jsonl
 
@@ -109,7 +110,7 @@ def test_a_killed_job_is_gone_on_with_and_comes_to_the_same(tmp_path, seed, whol
     kill_and_go_on(tmp_path, seed, whole)
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("seed", range(2, 20))
 def test_a_killed_job_is_gone_on_with_whenever_it_was(tmp_path, seed, whole):
     kill_and_go_on(tmp_path, seed, whole)
