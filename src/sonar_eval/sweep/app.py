@@ -9,14 +9,15 @@ from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from . import callback
-from .job import cell_key, run_job, task_part
+from . import callback, sweeper
+from .job import run_job
+from .resume import with_earlier_command
 from .schema import SweepConf
 from .searchpath import register, shipped_conf
 from .session import INTERRUPTED
-from .summary import tell_mistake
+from .summary import tell_interrupted, tell_mistake
 
 
 @hydra.main(version_base="1.3", config_path=str(shipped_conf()), config_name="sweep")
@@ -25,19 +26,18 @@ def _hydra_main(cfg: DictConfig) -> dict[str, Any]:
     return run_job(cfg)
 
 
-def _resolve_cell(*, _root_: DictConfig) -> str:
-    return cell_key(_root_.hydra.runtime.choices, task_part(_root_) if "task" in _root_ else {})
-
-
 def prepare() -> None:
-    """Tell Hydra of our types, our resolver and the user's folders; may be called again."""
+    """Tell Hydra of our types, our sweeper and the user's folders; may be called again."""
     ConfigStore.instance().store(name="sweep_schema", node=SweepConf)
-    OmegaConf.register_new_resolver("sonar.cell", _resolve_cell, replace=True)
     register()
+    sweeper.register()
 
 
 def main() -> None:
-    """Run a sweep by the command line and exit: 0 all cells ran, 1 some failed, 2 bad input, 130 interrupted."""
+    """Run a sweep by the command line and exit.
+
+    0: every trial was judged; 1: a cell failed, is missing or has trials that are not; 2: bad input; 130: interrupted.
+    """
     prepare()
     callback.forget()
     # Hydra prints its errors over many lines and exits by itself, unless it is told to raise them.
@@ -45,14 +45,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status, ending = 1, "FAILED"
     try:
+        sys.argv[1:] = with_earlier_command(sys.argv[1:])
         _hydra_main()
         status = callback.status()
     except KeyboardInterrupt:
         status, ending = INTERRUPTED, "KILLED"
-        tell_mistake(KeyboardInterrupt("interrupted; trials that had finished are on disk"))
     except Exception as error:
         status = 2
         tell_mistake(error)
     finally:
-        callback.close(ending)
+        session = callback.close(ending)
+    if status == INTERRUPTED:
+        tell_interrupted(session)
     sys.exit(status)

@@ -41,10 +41,14 @@ def read_config(cfg: DictConfig) -> SweepConf:
         known = ", ".join(entry.name for entry in fields(SweepConf))
         raise ConfigError(f"unknown key {', '.join(unknown)!r} at the top of the configuration; known: {known}")
     try:
-        nodes = {entry.name: OmegaConf.to_object(cfg[entry.name]) for entry in fields(SweepConf)}
+        nodes = {entry.name: _plain(cfg[entry.name]) for entry in fields(SweepConf)}
     except OmegaConfBaseException as error:
         raise ConfigError(f"configuration: {' '.join(str(error).split())}") from error
     return SweepConf(**cast(dict[str, Any], nodes))
+
+
+def _plain(node: Any) -> Any:
+    return OmegaConf.to_object(node) if OmegaConf.is_config(node) else node
 
 
 def check(conf: SweepConf) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,22 @@ from ..records import scenario_record
 from ..report import render_transcript
 from ..results import TrialResult
 from ..scorecard import scorecard
-from ..store import TRIALS_FILE, JSONFileStore, read_jsonl
+from ..store import TRIALS_FILE, JSONFileStore, finished_trials, read_jsonl
 from ..tracking import CellRecord, NullTracker, Tracker
 from ..tracking.mlflow import MLflowTracker, absolute_uri
+from ..usage import total_cost
 from .build import build_adapter, build_grader_factory, build_scenario, build_task, build_user, read_config
 from .collector import lead_here, open_collector
+from .grid import cell_name
 from .interrupt import listening
+from .key import changed_parts, fingerprint
+from .lock import FolderLock
+from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
 from .schema import SweepConf, TrackingConf
 
 log = logging.getLogger(__name__)
 
-RESULT_FILE = "result.json"
-SWEEP_FILE = "sweep.json"
-AXES = ("model", "prompt", "scenario", "fault")
-_GROUPS = ("task", *AXES, "bot", "user", "grader", "ingest")
+_NOT_OF_A_CELL = ("hydra", "tracking", "resume", "dry_run", "fail_fast")
 
 
 @dataclass(frozen=True)
@@ -57,36 +58,62 @@ class Cell:
     of: int | None
     varies: dict[str, str]
     """What else the sweep varies, beyond the four axes."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """The hash of each part that the launching process saw."""
+    began: str = ""
 
     @property
     def name(self) -> str:
         """Name the cell by what distinguishes it."""
-        made_of = [self.choices.get(axis, "-") for axis in AXES]
-        return " ".join([*made_of, *(f"{key}={value}" for key, value in self.varies.items())])
+        return cell_name(self.choices, self.varies)
 
 
 def run_job(cfg: DictConfig) -> dict[str, Any]:
-    """Run one cell and return its result as plain values; the same stands in `result.json`."""
-    cell, started_ms = _cell(), int(time.time() * 1000)
+    """Run one cell and return its result as plain values; the same stands in `result.json`.
+
+    Raises nothing but an interrupt: under most launchers whatever else a job raises ends or hides the others.
+    """
+    try:
+        cell = _cell()
+    except Exception as error:
+        return {"error": describe(error)}
+    try:
+        return _run_job(cfg, cell)
+    except (Exception, SystemExit) as error:
+        log.error("cell %s: %s", cell.name, describe(error))
+        return {"key": cell.key, "error": describe(error)}
+
+
+def _run_job(cfg: DictConfig, cell: Cell) -> dict[str, Any]:
+    stop = cell.folder.parent / STOP_FILE
+    if stop.is_file():
+        return {"key": cell.key, "error": f"not run: fail_fast, after {stop.read_text(encoding='utf-8')} failed"}
     result: dict[str, Any] = {
         "key": cell.key,
         "name": cell.name,
         "choices": cell.choices,
         "varies": cell.varies,
-        "started_ms": started_ms,
+        "began": cell.began,
+        "started_ms": int(time.time() * 1000),
         "report": None,
         "error": None,
+        "incomplete": None,
+        "measured": None,
         "run_id": None,
     }
     report: ScenarioReport | None = None
     before = WAITS.read()
     try:
-        report = _run(read_config(cfg), cell)
+        conf = read_config(cfg)
+        report = _run(conf, cell)
         result["report"], result["error"] = scenario_record(report), report.error or _interrupted(report)
-    except Exception as error:
+        result["incomplete"], result["measured"] = _incomplete(report), _measured(conf, report)
+    except (Exception, SystemExit) as error:
         log.debug("cell %s failed", cell.name, exc_info=True)
         result["error"] = describe(error)
     result["waits"] = _tell_waits(cell, WAITS.read().since(before))
+    if result["error"] and cfg.fail_fast:
+        stop.write_text(cell.name, encoding="utf-8")
     _write_result(cell, result)
     _publish(cfg, cell, result, report)
     _write_result(cell, result)
@@ -108,16 +135,29 @@ def _interrupted(report: ScenarioReport) -> str | None:
     return f"interrupted after {len(report.trials)} of {report.k} trials" if report.stopped == INTERRUPTED else None
 
 
-def cell_key(choices: Mapping[str, str], config: Mapping[str, Any]) -> str:
-    """Name a cell's folder: readable, and distinct for every configuration."""
-    named = ".".join(str(choices.get(axis, "-")).replace("/", "_") for axis in AXES)
-    written = json.dumps(config, sort_keys=True, default=str)
-    return f"{named[:120]}-{hashlib.sha256(written.encode()).hexdigest()[:8]}"
+def _incomplete(report: ScenarioReport) -> str | None:
+    """Say which trials tell nothing about the bot, although others do; None when all do."""
+    errored = [trial for trial in report.trials if not trial.counted]
+    if not errored:
+        return None
+    return f"{len(errored)} of {report.k} trials errored; the first: {errored[0].failure}"
+
+
+def _measured(conf: SweepConf, report: ScenarioReport) -> dict[str, Any]:
+    """Return what the trials took, for the forecast of a later sweep."""
+    times = [trial.duration_s for trial in report.counted if trial.duration_s is not None]
+    offline = conf.model.provider == conf.user.type == "offline" and conf.grader.type in ("offline", "none")
+    costs = [cost for trial in report.counted if (cost := total_cost(trial.spent)) is not None]
+    return {
+        "trials": len(times),
+        "mean_s": sum(times) / len(times) if times else None,
+        "mean_usd": 0.0 if offline else (sum(costs) / len(costs) if costs else None),
+    }
 
 
 def task_part(cfg: DictConfig) -> dict[str, Any]:
-    """Return the resolved configuration without what only says where the results go."""
-    parts = [str(key) for key in cfg if key not in ("hydra", "tracking")]
+    """Return the resolved configuration of a cell, without what only says how the sweep is run."""
+    parts = [str(key) for key in cfg if key not in _NOT_OF_A_CELL]
     return {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
 
 
@@ -129,30 +169,54 @@ def make_tracker(conf: TrackingConf, launched_in: Path) -> Tracker:
 
 
 def _cell() -> Cell:
+    """Find out which cell of the sweep this job is, by what the launching process left in the sweep's folder."""
     hydra = HydraConfig.get()
     if hydra.mode is not RunMode.MULTIRUN:
         raise ConfigError("hydra.mode must be MULTIRUN: a single cell is a sweep of one")
-    chosen = hydra.runtime.choices
-    sweep_file = Path(hydra.sweep.dir) / SWEEP_FILE
-    known = json.loads(sweep_file.read_text(encoding="utf-8")) if sweep_file.is_file() else {}
     folder = Path(hydra.runtime.output_dir)
+    if not (folder.parent / SWEEP_FILE).is_file():
+        raise ConfigError(f"{folder.parent} is not the sweep's folder as seen from here: workers need to share it")
+    sweep = read_sweep(folder.parent)
+    rows = {row["key"]: row for row in sweep["plan"]}
+    row = rows[folder.name]
     return Cell(
         folder.name,
-        {group: str(chosen[group]) for group in _GROUPS if group in chosen},
+        row["choices"],
         folder,
         Path(hydra.runtime.cwd),
-        int(hydra.job.get("num", 0)) + 1,
-        known.get("cells"),
-        _varies(list(hydra.overrides.task), known.get("varies", ())),
+        sweep["current"].index(folder.name) + 1,
+        sweep["cells"],
+        row["varies"],
+        row["parts"],
+        sweep["began"],
     )
 
 
-def _varies(overrides: Sequence[str], keys: Iterable[str]) -> dict[str, str]:
-    given = dict(line.lstrip("+").partition("=")[::2] for line in overrides)
-    return {key: given[key] for key in keys if key in given and key not in AXES}
+def _require_as_planned(conf: SweepConf, cell: Cell) -> None:
+    """Refuse to run what is no longer what the folder's name says."""
+    changed = changed_parts(cell.parts, fingerprint(conf))
+    if changed:
+        raise ConfigError(
+            f"changed since the sweep began: {', '.join(changed)} (or another version runs here); start it again"
+        )
 
 
 def _run(conf: SweepConf, cell: Cell) -> ScenarioReport:
+    _require_as_planned(conf, cell)
+    lock = FolderLock(cell.folder)
+    holder = lock.take()
+    if holder is not None:
+        # A worker whose sweep was killed may live on; what it has begun is paid for.
+        log.warning("%s: %s still runs this cell; waiting for it", cell.name, holder)
+        lock.take(wait=True)
+    try:
+        return _run_trials(conf, cell)
+    finally:
+        lock.release()
+
+
+def _run_trials(conf: SweepConf, cell: Cell) -> ScenarioReport:
+    finished = finished_trials(cell.folder)
     collector = open_collector(conf)
     variables = collector.environment(conf)
     lead_here(variables, embedded=conf.ingest.type == "embedded")
@@ -160,7 +224,8 @@ def _run(conf: SweepConf, cell: Cell) -> ScenarioReport:
     scenario = build_scenario(conf)
     task = build_task(conf, ingest_base_url=collector.base_url, api_key=collector.api_key)
     trials = task.resolve(scenario).k or 0
-    with _Progress(cell, trials) as progress:
+    kept = sum(trial.counted and trial.index < trials for trial in finished.get(scenario.name, ()))
+    with _Progress(cell, trials - kept, kept) as progress:
         orchestrator = Orchestrator(
             task,
             adapter,
@@ -169,6 +234,7 @@ def _run(conf: SweepConf, cell: Cell) -> ScenarioReport:
             store=JSONFileStore(cell.folder),
             ingest_client=collector.client(conf),
             on_trial=progress.step,
+            finished=finished,
         )
         report = asyncio.run(_with_bot(adapter, orchestrator, scenario))
     _write_transcripts(cell)
@@ -186,11 +252,12 @@ async def _with_bot(adapter: BotAdapter, orchestrator: Orchestrator, scenario: A
 class _Progress:
     """A bar over a cell's trials, on a terminal; a line per cell elsewhere."""
 
-    def __init__(self, cell: Cell, trials: int) -> None:
+    def __init__(self, cell: Cell, trials: int, kept: int = 0) -> None:
         from tqdm import tqdm
 
         place = f"{cell.number}/{cell.of}" if cell.of else str(cell.number)
         self._label = f"[{place}] {cell.name}"
+        self._kept = f" ({kept} kept)" if kept else ""
         self._bar = tqdm(total=trials, desc=self._label, unit="trial", leave=False, disable=not sys.stderr.isatty())
         self._passed = self._errored = self._done = 0
 
@@ -211,7 +278,7 @@ class _Progress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()
-        log.info("%s: %d trials, %s", self._label, self._done, self._tally())
+        log.info("%s: %d trials%s, %s", self._label, self._done, self._kept, self._tally())
 
 
 def _write_transcripts(cell: Cell) -> None:
@@ -222,7 +289,7 @@ def _write_transcripts(cell: Cell) -> None:
         number = record["index"] + 1
         conversations[f"trial {number}"] = record["conversation_id"]
         (folder / f"trial-{number:03}.md").write_text(render_transcript(record), encoding="utf-8")
-    _write_json(cell.folder / "conversation_ids.json", dict(sorted(conversations.items())))
+    write_json(cell.folder / "conversation_ids.json", dict(sorted(conversations.items())))
 
 
 def _publish(cfg: DictConfig, cell: Cell, result: dict[str, Any], report: ScenarioReport | None) -> None:
@@ -251,11 +318,4 @@ def _publish(cfg: DictConfig, cell: Cell, result: dict[str, Any], report: Scenar
 
 def _write_result(cell: Cell, result: Mapping[str, Any]) -> None:
     cell.folder.mkdir(parents=True, exist_ok=True)
-    _write_json(cell.folder / RESULT_FILE, result)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    """Write a whole file or none: a reader never finds half of one."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, ensure_ascii=False, indent=1, default=str), encoding="utf-8")
-    partial.replace(path)
+    write_json(cell.folder / RESULT_FILE, result)

@@ -179,7 +179,7 @@ class TrackingConf:
 
 @dataclass
 class SweepConf:
-    """One cell of a sweep."""
+    """One cell of a sweep, and how the sweep is run."""
 
     task: TaskConf = field(default_factory=TaskConf)
     scenario: ScenarioConf = field(default_factory=ScenarioConf)
@@ -191,3 +191,7 @@ class SweepConf:
     grader: GraderConf = field(default_factory=GraderConf)
     ingest: IngestConf = field(default_factory=IngestConf)
     tracking: TrackingConf = field(default_factory=TrackingConf)
+    resume: str | None = None
+    """The folder of a sweep to go on with; `last` is the newest in ./sweeps."""
+    dry_run: bool = False
+    fail_fast: bool = False

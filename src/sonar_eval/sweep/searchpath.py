@@ -11,6 +11,8 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 VARIABLE = "SONAR_CONF"
+# Hydra takes plugins from this namespace only. A package there would be loaded by every Hydra app installed.
+SWEEPER = "hydra_plugins.sonar_eval.PlannedSweeper"
 
 
 def shipped_conf() -> Path:

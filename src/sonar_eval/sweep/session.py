@@ -1,29 +1,28 @@
-"""A sweep as its launching process sees it: opened, checked, closed, summed up."""
+"""A sweep as its launching process sees it: opened, launched, closed, summed up."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 
 from ..errors import ConfigError, describe
 from ..report import ResultRow
 from ..tracking import Tracker
-from .build import check, read_config
-from .collector import check_reachable
-from .job import RESULT_FILE, SWEEP_FILE, make_tracker
-from .schema import SweepConf
+from .grid import PlannedCell
+from .job import make_tracker
+from .lock import FolderLock
+from .plan import Plan, locked
+from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, write_json
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +34,35 @@ class Session:
     """One sweep in progress."""
 
     folder: Path
-    cells: int
+    cells: list[PlannedCell]
+    to_run: list[PlannedCell]
     tracker: Tracker
     sweep_id: str
+    lock: FolderLock
+    began: str = field(default_factory=lambda: str(time.time_ns()))
+    """Tells the results of this run of the sweep from those of an earlier one."""
     closed: bool = False
+    _returned: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _launcher_error: str | None = None
+
+    def jobs(self) -> list[list[str]]:
+        """List the overrides of each job; what is settled here, no worker need find out."""
+        ours = [f"hydra.sweep.dir={_quoted(str(self.folder))}"]
+        if self.sweep_id:
+            ours.append(f"tracking.parent_run_id={self.sweep_id}")
+        return [[*cell.overrides, *ours, f"hydra.sweep.subdir={_quoted(cell.key)}"] for cell in self.to_run]
+
+    def take(self, returned: Sequence[Any]) -> None:
+        """Take what the jobs returned: it counts where a job could not write its result."""
+        for cell, value in zip(self.to_run, returned, strict=False):
+            if isinstance(value, dict):
+                self._returned[cell.key] = value
+            elif isinstance(value, BaseException):
+                self._returned[cell.key] = {"error": describe(value)}
+
+    def launcher_failed(self, error: Exception) -> None:
+        """Take note of why the launcher gave up; cells without a result are told with it."""
+        self._launcher_error = " ".join(describe(error).split())[:300]
 
     def close(self, status: str) -> None:
         """Close the sweep in the tracker, once; a tracker that is gone by now is told, and costs no result."""
@@ -49,88 +73,87 @@ class Session:
             self.tracker.end_sweep(self.sweep_id, status)
         except Exception as error:
             log.error("the sweep was not closed as %s: %s", status, " ".join(describe(error).split())[:300])
+        self.lock.release()
 
     def results(self) -> list[dict[str, Any]]:
-        """Read what the cells left, in the order in which they ran."""
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in self.folder.glob(f"*/{RESULT_FILE}")]
-        return sorted(found, key=lambda result: int(result["started_ms"]))
+        """List what the cells of this sweep came to, in the order of the table; a missing one has its reason."""
+        return [self._result(cell) for cell in sorted(self.cells, key=lambda cell: cell.place)]
+
+    def _result(self, cell: PlannedCell) -> dict[str, Any]:
+        result = {"key": cell.key, "name": cell.name, "choices": cell.choices, "varies": cell.varies, "report": None}
+        try:
+            found = json.loads((self.folder / cell.key / RESULT_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            found = {}
+        if found and (cell not in self.to_run or found.get("began") == self.began):
+            return {**result, **found}
+        return {**result, "error": self._why_missing(cell)}
+
+    def _why_missing(self, cell: PlannedCell) -> str:
+        told = self._returned.get(cell.key, {}).get("error")
+        if told:
+            return str(told)
+        reason = f"; the launcher failed: {self._launcher_error}" if self._launcher_error else ""
+        return f"left no result{reason}"
 
 
-def open_session(config: DictConfig) -> Session:
-    """Check every choice of the sweep, then open it; hands what jobs must know to them as overrides.
+def open_session(config: DictConfig, plan: Plan) -> Session:
+    """Open the sweep in the tracker and in its folder, before any trial.
 
-    Raises `ConfigError` or Hydra's own errors, before any trial.
+    Raises `ConfigError` when either cannot be had.
     """
-    jobs = _grid(config)
-    _require_distinct(jobs)
-    confs = [_compose(config, job) for job in _one_of_each(jobs)]
-    for conf in confs:
-        check(conf)
-    asyncio.run(check_reachable(confs[0]))
-    launched_in = Path(config.hydra.runtime.cwd)
-    folder = (launched_in / str(config.hydra.sweep.dir)).resolve()
-    if (folder / SWEEP_FILE).exists():
-        raise ConfigError(f"{folder} holds a sweep already; name another folder with hydra.sweep.dir=…")
-    tracker = make_tracker(confs[0].tracking, launched_in)
-    sweep_id = tracker.start_sweep(folder.name, shlex.join(["sonar-eval", "sweep", *sys.argv[1:]]))
-    session = Session(folder, len(jobs), tracker, sweep_id)
-    written = {"cells": len(jobs), "varies": _varying(jobs), "sweep_id": sweep_id, "command": sys.argv[1:]}
+    if not plan.before and (plan.folder / SWEEP_FILE).exists():
+        raise ConfigError(
+            f"{plan.folder} holds a sweep already; name another folder with hydra.sweep.dir=…, "
+            f"or go on with this one by resume={shlex.quote(str(plan.folder))}"
+        )
+    tracker = make_tracker(plan.cells[0].conf.tracking, plan.launched_in)
+    sweep_id = _track(tracker, plan)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / SWEEP_FILE).write_text(json.dumps(written, indent=1), encoding="utf-8")
+        lock = plan.lock or locked(plan.folder)
+        session = Session(plan.folder, plan.cells, plan.to_run, tracker, sweep_id, lock)
+        _write(session, plan)
     except OSError as error:
-        session.close("FAILED")
-        raise ConfigError(f"hydra.sweep.dir: cannot write to {folder}: {error.strerror}") from error
-    _tell_jobs(config, folder, sweep_id)
+        tracker.end_sweep(sweep_id, "FAILED")
+        raise ConfigError(f"hydra.sweep.dir: cannot write to {plan.folder}: {error.strerror}") from error
+    with read_write(config), open_dict(config):
+        # Launchers put their own files there.
+        config.hydra.sweep.dir = str(plan.folder)
     return session
 
 
-def _require_distinct(jobs: list[list[str]]) -> None:
-    """Refuse two cells of one configuration: they would share a folder, whatever their tracking is."""
-    seen = set()
-    for job in jobs:
-        made_of = tuple(line for line in job if not line.startswith(("tracking", "hydra.")))
-        if made_of in seen:
-            raise ConfigError(f"two cells of this sweep are the same: {' '.join(job)}")
-        seen.add(made_of)
+def _track(tracker: Tracker, plan: Plan) -> str:
+    """Open the sweep where it is tracked: again under its own id, where the store still knows it."""
+    known, reopen = str(plan.before.get("sweep_id") or ""), getattr(tracker, "reopen_sweep", None)
+    if known and reopen is not None and reopen(known):
+        return known
+    return tracker.start_sweep(plan.folder.name, shlex.join(["sonar-eval", "sweep", *_command()]))
 
 
-def _grid(config: DictConfig) -> list[list[str]]:
-    """List the jobs as the sweeper will: its parameters, then the command line."""
-    params = OmegaConf.to_container(config.hydra.sweeper.get("params") or OmegaConf.create({}))
-    assert isinstance(params, dict)
-    lines = [f"{key!s}={value}" for key, value in params.items()]
-    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
-    parsed = parser.parse_overrides([*lines, *config.hydra.overrides.task])
-    batches = BasicSweeper.split_arguments(parsed, None)
-    return [list(job) for job in batches[0]]
+def _command() -> list[str]:
+    return [line for line in sys.argv[1:] if not line.lstrip("+").startswith("resume=")]
 
 
-def _one_of_each(jobs: list[list[str]]) -> list[list[str]]:
-    """Pick jobs so that every value of every axis is among them: a sum, where the grid is a product."""
-    first = jobs[0]
-    return [job for job in jobs if sum(a != b for a, b in zip(job, first, strict=True)) <= 1]
+def _write(session: Session, plan: Plan) -> None:
+    keys, names = ({getattr(cell, word) for cell in plan.cells} for word in ("key", "name"))
+    # What else was planned here stays known: the same cells may be asked for again.
+    others = [row for row in plan.before.get("plan", ()) if row["key"] not in keys and row["name"] not in names]
+    (session.folder / STOP_FILE).unlink(missing_ok=True)
+    written = {
+        "cells": len(plan.cells),
+        "varies": list(dict.fromkeys(key for cell in plan.cells for key in cell.varies)),
+        "sweep_id": session.sweep_id,
+        "command": _command(),
+        "began": session.began,
+        "current": [cell.key for cell in plan.cells],
+        "plan": [*(cell.written() for cell in plan.cells), *others],
+    }
+    write_json(session.folder / SWEEP_FILE, written)
 
 
-def _varying(jobs: list[list[str]]) -> list[str]:
-    """List the keys whose values differ between jobs."""
-    columns = zip(*jobs, strict=True)
-    return [column[0].partition("=")[0].lstrip("+") for column in columns if len(set(column)) > 1]
-
-
-def _compose(config: DictConfig, job: list[str]) -> SweepConf:
-    loader = GlobalHydra.instance().config_loader()
-    return read_config(loader.load_sweep_config(config, job))
-
-
-def _tell_jobs(config: DictConfig, folder: Path, sweep_id: str) -> None:
-    """Append to the overrides: the one way that reaches jobs under every launcher."""
-    quoted = re.sub(r"(['\\])", r"\\\1", str(folder))
-    with read_write(config), open_dict(config):
-        if sweep_id:
-            config.hydra.overrides.task.append(f"tracking.parent_run_id={sweep_id}")
-        config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{quoted}'")
-        config.hydra.sweep.dir = str(folder)
+def _quoted(value: str) -> str:
+    escaped = re.sub(r"(['\\])", r"\\\1", value)
+    return f"'{escaped}'"
 
 
 def rows(results: list[dict[str, Any]]) -> list[ResultRow]:

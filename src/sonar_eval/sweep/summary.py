@@ -4,36 +4,60 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import traceback
+from typing import Any
 
 from ..errors import SonarEvalError
 from ..report import result_table
+from .plan import Plan
 from .session import Session, rows
 
 DEBUG = "SONAR_DEBUG"
 _NOISE = ("full_key:", "reference_type=", "object_type=", "See https://hydra")
 
 
+def tell_plan(plan: Plan) -> None:
+    """Print what is to come: a dry run's only output, or what stands beside the results of a sweep."""
+    for line in plan.warnings:
+        print(f"warning: {line}", file=sys.stderr)
+    print("\n".join(plan.lines), file=sys.stdout if plan.dry else sys.stderr, flush=True)
+
+
 def tell_results(session: Session) -> int:
-    """Print the table, every failed or missing cell with its reason, and how to look; return the exit status."""
+    """Print the table, every cell that is not all judged with its reason, and how to look; return the exit status."""
     results = session.results()
     print(result_table(rows(results)))
     warnings = [(result["name"], line) for result in results for line in (result["report"] or {}).get("warnings", ())]
     for name, line in warnings:
         print(f"warning: {name}: {line}")
-    failed = [(result["name"], result["error"]) for result in results if result["error"]]
     print(f"\nRecords and transcripts: {_near(str(session.folder))}")
     print(session.tracker.how_to_look())
-    missing = session.cells - len(results)
-    if not failed and not missing:
+    failed = [(result["name"], result["error"]) for result in results if result["error"]]
+    partial = [(result["name"], result["incomplete"]) for result in results if _is_partial(result)]
+    if not failed and not partial:
         return 0
-    print(f"\n{len(failed) + missing} of {session.cells} cells failed:")
-    for name, error in failed:
-        print(f"  {name}: {error}")
-    if missing:
-        print(f"  {missing} left no result")
+    print(f"\nTo run again what is missing: {_to_go_on(session)}")
+    for told, lines in (("are not all judged", partial), ("failed", failed)):
+        if lines:
+            print(f"\n{len(lines)} of {len(session.cells)} cells {told}:")
+            print("\n".join(f"  {name}: {reason}" for name, reason in lines))
     return 1
+
+
+def _is_partial(result: dict[str, Any]) -> bool:
+    return not result["error"] and bool(result.get("incomplete"))
+
+
+def tell_interrupted(session: Session | None) -> None:
+    """Print what is left after an interrupt, and how to go on."""
+    said = "interrupted" if session is None else "interrupted; trials that had finished are on disk; to go on: "
+    print(f"sonar-eval: {said}{'' if session is None else _to_go_on(session)}", file=sys.stderr)
+
+
+def _to_go_on(session: Session) -> str:
+    return f"sonar-eval sweep resume={shlex.quote(_near(str(session.folder)))}"
 
 
 def tell_mistake(error: BaseException) -> None:
@@ -56,7 +80,11 @@ def one_line(error: BaseException) -> str:
 
 
 def _hint(text: str) -> str:
-    """Name the override that Hydra refuses without saying which."""
+    """Say what Hydra does not: the extra that is missing, or the override that it refuses."""
+    plugin = re.search(r"Could not find 'hydra/launcher/(\w+)'", text)
+    if plugin:
+        extra = "slurm" if plugin[1].startswith("submitit") else plugin[1]
+        return f". For this launcher: pip install 'sonar-eval[{extra}]'"
     if not text.startswith("Config group override must be"):
         return ""
     taken = [argument for argument in sys.argv[1:] if re.fullmatch(r"\w+=(null|true|false|[\d.]+)", argument)]

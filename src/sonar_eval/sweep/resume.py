@@ -1,0 +1,131 @@
+"""Going on with an earlier sweep: what of it holds, what is missing, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from ..results import Outcome
+from ..store import TRIALS_FILE, read_jsonl
+from .grid import PlannedCell
+from .key import changed_parts
+
+SWEEP_FILE = "sweep.json"
+RESULT_FILE = "result.json"
+STOP_FILE = "stopped"
+_SWEEPS = "sweeps"
+_ARGUMENT = re.compile(r"\+{0,2}resume=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What of one cell is there already."""
+
+    cell: PlannedCell
+    finished: bool
+    """Whether nothing is left to do."""
+    words: str
+
+
+def read_sweep(folder: Path) -> dict[str, Any]:
+    """Read what a sweep wrote about itself; raises `ConfigError` for a folder that holds none."""
+    path = folder / SWEEP_FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"resume: {folder} holds no sweep (no {SWEEP_FILE}); name the folder of one") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"resume: {path} cannot be read: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("command"), list):
+        raise ConfigError(f"resume: {path} names no command; it was written by something else")
+    return found
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a whole file or none: a reader never finds half of one, and a full disk leaves the old one."""
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, ensure_ascii=False, indent=1, default=str)
+        os.chmod(partial, 0o644)
+        os.replace(partial, path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def earlier_folder(named: str) -> Path:
+    """Find the folder that `resume=` names: `last` is the sweep in ./sweeps that was begun or continued last."""
+    if named != "last":
+        return Path(named).expanduser().resolve()
+    written = [path for path in Path(_SWEEPS).glob(f"*/{SWEEP_FILE}") if path.is_file()]
+    if not written:
+        raise ConfigError("resume=last: there is no sweep in ./sweeps; name a folder with resume=DIR")
+    return max(written, key=lambda path: path.stat().st_mtime_ns).parent.resolve()
+
+
+def with_earlier_command(arguments: Sequence[str]) -> list[str]:
+    """Put the command of the sweep that `resume=` names before the given arguments, which win."""
+    named = [found.group(1) for argument in arguments if (found := _ARGUMENT.fullmatch(argument))]
+    if not named or named[-1] in ("", "null"):
+        return list(arguments)
+    folder = earlier_folder(_unquoted(named[-1]))
+    given = [argument for argument in arguments if not _ARGUMENT.fullmatch(argument)]
+    replaced = {_override_key(argument) for argument in given} | {"hydra.sweep.dir", "dry_run", "resume"}
+    recorded = [line for line in read_sweep(folder)["command"] if _override_key(line) not in replaced]
+    quoted = re.sub(r"(['\\])", r"\\\1", str(folder))
+    return [*recorded, *given, f"resume='{quoted}'"]
+
+
+def _unquoted(value: str) -> str:
+    quoted = re.fullmatch(r"""(['"])(.*)\1""", value, re.DOTALL)
+    return quoted.group(2) if quoted else value
+
+
+def _override_key(argument: str) -> str:
+    return argument.partition("=")[0].lstrip("+~")
+
+
+def standings(folder: Path, cells: Iterable[PlannedCell], earlier: Iterable[Mapping[str, Any]]) -> list[Standing]:
+    """Say of each cell what of it is found in `folder`; `earlier` are the cells planned there before."""
+    known = {str(row["name"]): row for row in earlier}
+    return [_standing(folder, cell, known.get(cell.name)) for cell in cells]
+
+
+def _standing(folder: Path, cell: PlannedCell, before: Mapping[str, Any] | None) -> Standing:
+    counted, errored = _trials(folder / cell.key, cell.trials)
+    left = cell.trials - counted
+    if not counted and not errored:
+        if before is not None and before["key"] != cell.key:
+            changed = ", ".join(changed_parts(before["parts"], cell.parts))
+            return Standing(cell, False, f"changed: {changed}; {cell.trials} to run")
+        return Standing(cell, False, f"none found, {cell.trials} to run")
+    if left:
+        again = f" ({errored} errored, tried again)" if errored else ""
+        return Standing(cell, False, f"{counted} of {cell.trials} found, {left} to run{again}")
+    summed_up = _summed_up(folder / cell.key, cell.trials)
+    return Standing(cell, summed_up, f"kept {counted} of {cell.trials}{'' if summed_up else ', to be summed up again'}")
+
+
+def _trials(folder: Path, k: int) -> tuple[int, int]:
+    """Count the trials that say something about the bot, and the others; of several records the last holds."""
+    outcomes = {record.get("index"): record.get("outcome") for record in read_jsonl(folder / TRIALS_FILE)}
+    asked = [outcomes[index] for index in range(k) if index in outcomes]
+    errored = sum(outcome == Outcome.ERRORED for outcome in asked)
+    return len(asked) - errored, errored
+
+
+def _summed_up(folder: Path, k: int) -> bool:
+    """Tell whether the cell's result is that of its k trials, and nothing went wrong after them."""
+    try:
+        result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(result["error"] is None and result["report"] and result["report"]["asked"] == k)
