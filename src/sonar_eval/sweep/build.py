@@ -44,7 +44,7 @@ def read_config(cfg: DictConfig) -> SweepConf:
         nodes = {entry.name: _plain(cfg[entry.name]) for entry in fields(SweepConf)}
     except OmegaConfBaseException as error:
         raise ConfigError(f"configuration: {' '.join(str(error).split())}") from error
-    return SweepConf(**cast(dict[str, Any], nodes))
+    return SweepConf(**nodes)
 
 
 def _plain(node: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
 import time
@@ -73,6 +72,8 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
 
     Raises nothing but an interrupt: under most launchers whatever else a job raises ends or hides the others.
     """
+    # The cell's log file lies on the disk that may be full; logging would spill tracebacks over it.
+    logging.raiseExceptions = False
     try:
         cell = _cell()
     except Exception as error:

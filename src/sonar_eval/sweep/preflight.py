@@ -131,5 +131,6 @@ def _variables(node: Any) -> Iterator[str]:
 
 
 def _launching(config: DictConfig) -> str:
-    nodes = [config.hydra.launcher, config.hydra.job.get("env_set") or {}, config.hydra.overrides]
-    return json.dumps([OmegaConf.to_container(OmegaConf.create(node), resolve=True) for node in nodes], default=str)
+    hydra = config.hydra
+    nodes = [node for node in (hydra.launcher, hydra.job.get("env_set"), hydra.overrides) if node]
+    return json.dumps([OmegaConf.to_container(node, resolve=True) for node in nodes], default=str)
