@@ -10,13 +10,16 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
 from sonar_eval import ScenarioConfig, Severity
 from sonar_eval.demo.shop import Shop
 from sonar_eval.sweep.app import prepare
 from sonar_eval.sweep.build import build_faults, build_scenario, build_task, check, read_config
+from sonar_eval.sweep.lint import lint_folder
 from sonar_eval.sweep.searchpath import shipped_conf
+from sonar_eval.sweep.summary import one_line
 
 CONF = shipped_conf()
 GROUPS = (
@@ -25,6 +28,7 @@ GROUPS = (
     "fault",
     "grader",
     "ingest",
+    "launcher",
     "model",
     "prompt",
     "scenario",
@@ -33,6 +37,7 @@ GROUPS = (
     "user",
 )
 OPTIONS = [(group, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+LAUNCHERS = [option for group, option in OPTIONS if group == "launcher"]
 EXPERIMENTS = [option for group, option in OPTIONS if group == "experiment"]
 FILES = sorted(CONF.rglob("*.yaml"))
 TOOLS = {tool.schema.name for tool in Shop().tools()}
@@ -77,7 +82,7 @@ def test_there_is_enough_to_compare():
     assert {"none", "payment_outage"} <= set(options("fault"))
 
 
-@pytest.mark.parametrize(("group", "option"), [pair for pair in OPTIONS if pair[0] != "experiment"])
+@pytest.mark.parametrize(("group", "option"), [pair for pair in OPTIONS if pair[0] not in ("experiment", "launcher")])
 def test_an_option_can_be_chosen(read, group, option):
     conf = read(f"{group}={option}", *FILLED_IN.get((group, option), ()))
     check(conf)
@@ -97,6 +102,20 @@ def test_a_cell_built_from_the_defaults_runs_several_trials_at_a_time(read):
     assert scenario.termination_signal == ScenarioConfig("", "").termination_signal
     assert (task.variant.model, task.variant.prompt) == ("offline-careful", "v1")
     assert "Café Lumen" in task.variant.prompt_text
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_launcher_is_chosen_by_one_word_or_its_extra_is_named(read, launcher):
+    """What is installed can be composed; what is not is told with the command that installs it."""
+    try:
+        chosen = compose("sweep", [f"launcher={launcher}"], return_hydra_config=True)
+    except MissingConfigException as error:
+        extra = {"joblib": "joblib", "ray": "ray", "ray_cluster": "ray"}.get(launcher, "slurm")
+        assert one_line(error).endswith(f". For this launcher: pip install 'sonar-eval[{extra}]'")
+        assert "\n" not in one_line(error)
+    else:
+        word = {"local": "basic", "ray_cluster": "ray"}.get(launcher, launcher).partition("_")[0]
+        assert word in chosen.hydra.launcher._target_
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -177,3 +196,48 @@ def test_the_free_texts_of_a_scenario_are_text(path):
 def test_secrets_are_named_and_never_written():
     for path in FILES:
         assert not re.search(r"api_key:\s*\S|sk-\w{8}", path.read_text(encoding="utf-8"))
+
+
+def test_nothing_in_it_is_read_as_something_else():
+    assert lint_folder(CONF) == []
+
+
+TRAPS = [
+    ("scenario/mine.yaml", "name: mine\nuser_instructions: off\n", "user_instructions: YAML reads this text as False"),
+    ("prompt/mine.yaml", "name: mine\ntext: 12:30\n", "text: YAML reads this text as 750"),
+    ("model/mine.yaml", "name: 4\nprovider: offline\nmodel: m\n", "name: YAML reads this text as 4; quote it"),
+    ("prompt/mine.yaml", "name: mine\ntext: ### END ###\n", "text: is empty; a text that begins with # must be quoted"),
+    ("prompt/mine.yaml", "name: mine\ntext: Dear ${user}\n", "text: ${ begins a reference; write \\${"),
+    (
+        "scenario/mine.yaml",
+        "name: mine\nuser_instructions: x\noffline_user: {opening: ['pay ${sum}']}\n",
+        "offline_user.opening.0: ${ begins a reference",
+    ),
+    (
+        "scenario/mine.yaml",
+        "name: mine\nuser_instructions: x\nseed: {on: 1}\n",
+        "seed.True: YAML reads this key as bool",
+    ),
+    ("scenario/mine.yaml", "name: mine\nuser_instructions: [[END]]\n", "Cannot convert 'ListConfig' to string"),
+    ("fault/off.yaml", "name: 'off'\n", "the name 'off' is not read as text; rename the file, e.g. fault-off"),
+    ("fault/null.yaml", "name: nothing\n", "the name 'null' is not read as text"),
+    ("fault/mine.yaml", "name: mine\nrulse: []\n", "Key 'rulse' not in 'FaultConf'"),
+    ("fault/mine.yaml", "name: mine\nname: yours\n", "found duplicate key name"),
+    ("fault/mine.yaml", "- name\n", "expected keys and values, got list"),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "told"), TRAPS, ids=[told for _, _, told in TRAPS])
+def test_a_trap_in_the_user_s_folder_is_told_in_one_line(tmp_path, path, text, told):
+    (tmp_path / path).parent.mkdir()
+    (tmp_path / path).write_text(text, encoding="utf-8")
+    lines = [line for line in lint_folder(tmp_path) if told in line]
+    assert len(lines) == 1, lint_folder(tmp_path)
+    assert lines[0].startswith(f"{tmp_path.name}/{path}: ")
+    assert "\n" not in lines[0]
+
+
+def test_folders_that_are_no_groups_of_ours_are_not_looked_at(tmp_path):
+    (tmp_path / "resnet").mkdir()
+    (tmp_path / "resnet" / "off.yaml").write_text("on: off\n", encoding="utf-8")
+    assert lint_folder(tmp_path) == []

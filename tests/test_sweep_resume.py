@@ -107,7 +107,12 @@ def test_a_changed_prompt_file_is_run_anew_and_kept_apart(done, copied):
 def test_further_cells_join_a_sweep(done, copied):
     joined = sweep(copied, "resume=last", "model=offline-careful,offline-hasty")
     assert joined.status == 0, joined.err
-    assert sorted(said(joined).values()) == ["kept 2 of 2", "kept 2 of 2", "none found, 2 to run", "none found, 2 to run"]
+    assert sorted(said(joined).values()) == [
+        "kept 2 of 2",
+        "kept 2 of 2",
+        "none found, 2 to run",
+        "none found, 2 to run",
+    ]
     assert ids(done.folder).items() <= ids(joined.folder).items()
 
 
@@ -173,7 +178,9 @@ def test_two_processes_do_not_sweep_in_one_folder(tmp_path):
 
 def wait_for_a_trial(folder, process):
     deadline = time.monotonic() + 40
-    while time.monotonic() < deadline and not any(path.stat().st_size for path in folder.glob("sweeps/*/*/trials.jsonl")):
+    while time.monotonic() < deadline and not any(
+        path.stat().st_size for path in folder.glob("sweeps/*/*/trials.jsonl")
+    ):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
 
@@ -271,7 +278,7 @@ def test_killed_at_random_and_gone_on_with_it_comes_to_the_same(undisturbed, tmp
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             killed += 1
-        out, err = process.communicate()
+        err = process.communicate()[1]
         if process.returncode == 0 and killed < kills:
             # It was done before its turn came: take some of it away again.
             for path in sorted((tmp_path / "sweeps/killed").glob("*/"))[:5]:

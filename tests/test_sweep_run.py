@@ -351,7 +351,8 @@ def test_progress_is_one_line_per_cell_where_nobody_watches(grid):
 
 
 def test_nothing_but_progress_is_said_beside_the_result(grid):
-    assert len(grid.err.splitlines()) == 8
+    assert len(grid.err.splitlines()) == 9
+    assert grid.err.startswith("8 cells x 3 trials = 24 trials; time and cost unknown")
     assert "Warning" not in grid.err
 
 
@@ -488,7 +489,8 @@ def interrupt(folder, number, *arguments):
 def test_ctrl_c_twice_keeps_the_finished_trials_and_closes_the_sweep(tmp_path):
     swept = interrupt(tmp_path, signal.SIGINT, "model=offline-careful,offline-hasty")
     assert swept.status == 130
-    assert swept.err.splitlines()[-1] == "sonar-eval: interrupted; trials that had finished are on disk"
+    told = "sonar-eval: interrupted; trials that had finished are on disk; to go on: sonar-eval sweep resume=sweeps/"
+    assert swept.err.splitlines()[-1] == told + swept.folder.name
     assert "Ctrl-C again cancels them" in swept.err
     assert "Traceback" not in swept.err
     (result,) = swept.results
@@ -609,7 +611,7 @@ def test_help_names_what_can_be_chosen():
     )
     for group in ("task", "scenario", "fault", "model", "prompt", "bot", "user", "grader", "ingest", "tracking"):
         assert re.search(rf"^{group}: ", ran.stdout, re.MULTILINE), group
-    assert "experiment: ab_model, ab_prompt, fault_matrix" in ran.stdout
+    assert "experiment: ab_model, ab_prompt, fault_matrix, nightly" in ran.stdout
     assert "python -m sonar_eval.sweep -m model=" in ran.stdout
     assert ran.stderr == ""
 

@@ -17,11 +17,25 @@ _LONGEST_NAME = 120
 
 # Settings that leave the result of a trial as it is. What is not listed counts: a setting that is forgotten here
 # costs trials that need not be run, never two configurations in one cell. `turn_timeout_s` counts, since a bot that
-# exceeds it has failed.
+# exceeds it has failed; the other limits only say when a trial is given up as nobody's result.
 _BESIDE_THE_RESULT = {
-    "task": {"name", "k", "concurrency", "retries", "tenant", "project", "setup_timeout_s", "teardown_timeout_s"},
+    "task": {
+        "name",
+        "k",
+        "concurrency",
+        "retries",
+        "tenant",
+        "project",
+        "setup_timeout_s",
+        "teardown_timeout_s",
+        "user_timeout_s",
+        "job_timeout_s",
+        "stop_early",
+        "max_cost_usd",
+    },
     "scenario": {"k"},
-    "model": {"api_key_env"},
+    "grader": {"timeout_s"},
+    "model": {"api_key_env", "api_key_header", "price", "timeout_s", "max_retries"},
     "bot": {"key_env"},
 }
 
@@ -39,7 +53,7 @@ def fingerprint(conf: SweepConf) -> dict[str, str]:
         "scenario": _without("scenario", asdict(conf.scenario)),
         "fault": asdict(conf.fault),
         "user": _player(asdict(conf.user)),
-        "grader": _player(asdict(conf.grader)),
+        "grader": _player(_without("grader", asdict(conf.grader))),
         "bot": _without("bot", asdict(conf.bot)),
         "task": _without("task", asdict(conf.task)),
     }

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from omegaconf import DictConfig, open_dict, read_write
 
@@ -108,11 +109,12 @@ def open_session(config: DictConfig, plan: Plan) -> Session:
             f"or go on with this one by resume={shlex.quote(str(plan.folder))}"
         )
     tracker = make_tracker(plan.cells[0].conf.tracking, plan.launched_in)
-    sweep_id = _track(tracker, plan)
+    key = str(plan.before.get("key") or f"{plan.folder.name}-{uuid4().hex[:8]}")
+    sweep_id = tracker.start_sweep(plan.folder.name, shlex.join(["sonar-eval", "sweep", *_command()]))
     try:
         lock = plan.lock or locked(plan.folder)
         session = Session(plan.folder, plan.cells, plan.to_run, tracker, sweep_id, lock)
-        _write(session, plan)
+        _write(session, plan, key)
     except OSError as error:
         tracker.end_sweep(sweep_id, "FAILED")
         raise ConfigError(f"hydra.sweep.dir: cannot write to {plan.folder}: {error.strerror}") from error
@@ -122,19 +124,11 @@ def open_session(config: DictConfig, plan: Plan) -> Session:
     return session
 
 
-def _track(tracker: Tracker, plan: Plan) -> str:
-    """Open the sweep where it is tracked: again under its own id, where the store still knows it."""
-    known, reopen = str(plan.before.get("sweep_id") or ""), getattr(tracker, "reopen_sweep", None)
-    if known and reopen is not None and reopen(known):
-        return known
-    return tracker.start_sweep(plan.folder.name, shlex.join(["sonar-eval", "sweep", *_command()]))
-
-
 def _command() -> list[str]:
     return [line for line in sys.argv[1:] if not line.lstrip("+").startswith("resume=")]
 
 
-def _write(session: Session, plan: Plan) -> None:
+def _write(session: Session, plan: Plan, key: str) -> None:
     keys, names = ({getattr(cell, word) for cell in plan.cells} for word in ("key", "name"))
     # What else was planned here stays known: the same cells may be asked for again.
     others = [row for row in plan.before.get("plan", ()) if row["key"] not in keys and row["name"] not in names]
@@ -143,6 +137,7 @@ def _write(session: Session, plan: Plan) -> None:
         "cells": len(plan.cells),
         "varies": list(dict.fromkeys(key for cell in plan.cells for key in cell.varies)),
         "sweep_id": session.sweep_id,
+        "key": key,
         "command": _command(),
         "began": session.began,
         "current": [cell.key for cell in plan.cells],
