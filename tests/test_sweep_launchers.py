@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -69,6 +70,7 @@ def ray_head(folder):
         yield variables
     finally:
         os.killpg(starter.pid, signal.SIGTERM)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def results(folder):

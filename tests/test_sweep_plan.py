@@ -113,11 +113,8 @@ def test_what_would_go_wrong_is_told_before_anything_is_begun(tmp_path, argument
 
 
 def test_a_neighbour_that_some_cells_need_is_a_warning_and_costs_only_them(tmp_path):
-    other = "http://127.0.0.1:2"
     few = ("task.k=1", "task.retries=0", "tracking=none")
-    ran = sweep(
-        tmp_path, "model=offline-careful,local,offline-hasty", *few, LOCAL_LLM_URL=NOWHERE, SONAR_INGEST_URL=other
-    )
+    ran = sweep(tmp_path, "model=offline-careful,local,offline-hasty", *few, LOCAL_LLM_URL=NOWHERE)
     assert ran.status == 1
     warnings = [line for line in ran.err.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 1
@@ -138,7 +135,9 @@ def test_every_address_of_the_grid_is_asked_not_only_the_first(tmp_path):
 
 
 def accept_once(server):
+    """Be there when asked, and gone when it matters."""
     connection, _ = server.accept()
+    server.close()
     connection.close()
 
 

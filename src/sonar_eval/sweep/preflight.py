@@ -57,10 +57,10 @@ def _neighbours(conf: SweepConf) -> Iterator[tuple[str, tuple[SweepConf, str | N
     if conf.ingest.type == "external":
         yield f"ingest {conf.ingest.base_url} {conf.ingest.api_key_env} {conf.task.tenant}", (conf, None)
     if conf.bot.type == "http" and conf.bot.url and not conf.bot.command:
-        yield f"bot {conf.bot.name!r}", (conf, conf.bot.url)
+        yield f"bot at {conf.bot.url}", (conf, conf.bot.url)
     for role, model in _models(conf):
         if model.base_url:
-            yield f"{role} {model.name!r} at {model.base_url}", (conf, model.base_url)
+            yield f"{role} at {model.base_url}", (conf, model.base_url)
 
 
 def _models(conf: SweepConf) -> Iterator[tuple[str, ModelConf]]:
