@@ -12,6 +12,7 @@ import threading
 
 import pytest
 
+from sonar_eval.sweep.searchpath import shipped_conf
 from test_sweep_run import BOTS, sweep
 
 pytestmark = pytest.mark.timeout(150)
@@ -40,8 +41,9 @@ def test_a_dry_run_shows_the_grid_and_runs_nothing(tmp_path):
     dry = sweep(tmp_path, "+experiment=ab_model", "task.k=5", "dry_run=true")
     assert (dry.status, dry.err) == (0, "")
     lines = dry.out.splitlines()
-    assert len(lines) == 13
-    assert lines[-1].startswith("12 cells x 5 trials = 60 trials; time and cost unknown: no earlier sweep in ./sweeps")
+    cells = 2 * len(list((shipped_conf() / "scenario").glob("*.yaml")))
+    assert len(lines) == cells + 1
+    assert lines[-1].startswith(f"{cells} cells x 5 trials = {5 * cells} trials; time and cost unknown: no earlier")
     assert re.fullmatch(r"  offline-careful v2 change_of_mind none +5 trials", lines[0])
     assert list(tmp_path.iterdir()) == []
 
