@@ -613,6 +613,14 @@ def test_help_names_what_can_be_chosen():
         assert re.search(rf"^{group}: ", ran.stdout, re.MULTILINE), group
     assert "experiment: ab_model, ab_prompt, fault_matrix, nightly" in ran.stdout
     assert "python -m sonar_eval.sweep -m model=" in ran.stdout
+    for word in (
+        "dry_run=true",
+        "resume=last",
+        "fail_fast=true",
+        "launcher=joblib",
+        'eval "$(sonar-sweep -sc install=bash)"',
+    ):
+        assert word in ran.stdout
     assert ran.stderr == ""
 
 
