@@ -45,7 +45,7 @@ ROOMS = {
         "scheduler",
     },
     "outputs": {"tracking", "report"},
-    "entry": {"sweep", "comparison", "cli", "__main__"},
+    "entry": {"sweep", "comparison", "judging", "cli", "__main__"},
     "ingest": {"ingest"},
     "appside": {"appside"},
     "demo": {"demo"},
@@ -93,12 +93,16 @@ THIRD_PARTY = {
     # httpx only to ask whether a tracking server answers, before the client of MLflow waits for minutes.
     "tracking.mlflow": {"mlflow", "httpx"},
     "tracking.fetch": {"mlflow"},
+    "tracking.feedback": {"mlflow"},
     # omegaconf is Hydra's own configuration type; tqdm draws the progress of a sweep.
     "sweep": {"hydra", "omegaconf", "tqdm"},
     "cli": {"click"},
     # The command line where a process starts; records of runs are fetched from MLflow.
     "comparison.command": {"click"},
     "comparison.found": {"mlflow"},
+    # A judge is found by its name in the configuration, and rebuilt from that of a cell.
+    "judging": {"hydra", "omegaconf"},
+    "judging.command": {"click"},
     # google.* is what opentelemetry-proto is made of; click reads the command line where a process starts.
     "ingest": {"starlette", "uvicorn", "sqlalchemy", "opentelemetry", "google", "click", "orjson"},
     # The API of OpenTelemetry, to mark the spans of a bot that is traced with it.

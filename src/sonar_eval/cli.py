@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import click
 
 from .comparison.command import compare, gate, plan
+from .judging.command import judge_check
 from .version import __version__
 
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -116,7 +117,7 @@ def ui(uri: str, port: int) -> None:
     os.execv(sys.executable, [*command, "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)])
 
 
-for command in (compare, gate, plan):
+for command in (compare, gate, plan, judge_check):
     main.add_command(command)
 
 

@@ -71,12 +71,15 @@ def compare(
     """
     from ..report import compare_arms, render_html, render_markdown, render_text
     from .arms import load_arms
+    from .noise import checked_variance
 
     with _one_line():
-        loaded = [one.arm for one in load_arms(arms, by=by, tracking_uri=tracking_uri)]
+        found = load_arms(arms, by=by, tracking_uri=tracking_uri)
+        loaded = [one.arm for one in found]
         if len(loaded) < 2:
             raise ConfigError("a comparison needs two arms: name a second one, or use --by model or --by prompt")
-        comparison = compare_arms(loaded[0], loaded[1:], margin=margin / 100)
+        noise = checked_variance(one.source.place for one in found)
+        comparison = compare_arms(loaded[0], loaded[1:], margin=margin / 100, judge_variance=noise)
         click.echo(render_text(comparison, stats=stats))
         _write(json_file, json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
         _write(markdown_file, render_markdown(comparison, stats=stats))

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..tracking.mlflow import absolute_uri, sqlite_path
 
 RESULT_FILE = "result.json"
 SWEEP_FILE = "sweep.json"
+CONFIG_FILE = "config.json"
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _PARENT = "mlflow.parentRunId"
 
@@ -32,6 +33,10 @@ class FoundCell:
     trials: CellTrials
     number: int = 0
     """When it ran, to list arms in the order of the sweep."""
+    folder: Path | None = None
+    """Where it lies; None for one in MLflow."""
+    config: Mapping[str, Any] | None = None
+    """What it was run with, where that stands beside its records."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,9 @@ def _cell(folder: Path) -> FoundCell:
         stopped_early=bool(report.get("stopped_early")),
         error=result.get("error"),
     )
-    return FoundCell(choices, result.get("varies") or {}, trials, int(result.get("started_ms") or 0))
+    config = result.get("config") or _read(folder / CONFIG_FILE) or None
+    started_ms = int(result.get("started_ms") or 0)
+    return FoundCell(choices, result.get("varies") or {}, trials, started_ms, folder, config)
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
@@ -138,11 +145,11 @@ def _below(client: Any, run: Any) -> list[Any]:
 def _of_run(client: Any, run: Any) -> FoundCell:
     names = {item.path for item in client.list_artifacts(run.info.run_id)}
     with tempfile.TemporaryDirectory() as folder:
-        for name in names & {TRIALS_FILE, RESULT_FILE}:
+        for name in names & {TRIALS_FILE, RESULT_FILE, CONFIG_FILE}:
             client.download_artifacts(run.info.run_id, name, folder)
         if not names & {TRIALS_FILE, RESULT_FILE}:
             raise ConfigError(f"run {run.info.run_id} has neither {TRIALS_FILE} nor {RESULT_FILE} among its artifacts")
-        return _cell(Path(folder))
+        return replace(_cell(Path(folder)), folder=None)
 
 
 def matching(cells: Sequence[FoundCell], wanted: Mapping[str, str]) -> list[FoundCell]:

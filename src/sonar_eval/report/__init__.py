@@ -5,6 +5,9 @@ from .changes import side_by_side, verdict_changes
 from .compare import compare_arms
 from .comparison import Comparison, Contrast
 from .comparison_text import render_markdown, render_text
+from .judge_check import ENOUGH_LABELS, JudgeCheck, Judged, Label, Trial
+from .judge_check_text import judge_check_markdown, judge_check_text
+from .judging import check_judge
 from .page import render_html
 from .planning import Noise, Plan, make_plan, planning_line
 from .plots import draw_plots
@@ -13,18 +16,26 @@ from .transcript import render_transcript
 from .wording import could_reveal, verdict_sentence, verdict_word
 
 __all__ = [
+    "ENOUGH_LABELS",
     "Arm",
     "CellKey",
     "CellTrials",
     "Comparison",
     "Contrast",
+    "JudgeCheck",
+    "Judged",
+    "Label",
     "Noise",
     "Plan",
     "ResultRow",
+    "Trial",
     "cell_of",
+    "check_judge",
     "compare_arms",
     "could_reveal",
     "draw_plots",
+    "judge_check_markdown",
+    "judge_check_text",
     "make_plan",
     "planning_line",
     "render_html",

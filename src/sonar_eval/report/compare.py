@@ -24,7 +24,9 @@ from ..stats import (
 from .arm import NO_FAULT, Arm, CellKey
 from .comparison import Comparison, Contrast, Estimate, ParetoPoint, ScoreDifference, Unpaired
 from .drilldown import drill_down, flips, resilience
+from .judge_noise import noise_warnings, recorded_variance, with_noise
 from .planning import EFFECT_SD, Noise
+from .ranking import rank_arms
 from .summary import bot_cost, bot_tokens, judge_score, summarise_arm, turn_latencies
 
 NOT_COMPARABLE = "not_comparable"
@@ -32,16 +34,26 @@ Record = Mapping[str, Any]
 
 
 def compare_arms(
-    baseline: Arm, candidates: Sequence[Arm], *, alpha: float = 0.05, margin: float = 0.05, no_fault: str = NO_FAULT
+    baseline: Arm,
+    candidates: Sequence[Arm],
+    *,
+    alpha: float = 0.05,
+    margin: float = 0.05,
+    no_fault: str = NO_FAULT,
+    judge_variance: float | None = None,
 ) -> Comparison:
     """Compare each candidate with the baseline: cells paired by scenario and fault, trials by index.
 
-    What has no counterpart is left out and named. p-values are Holm's over the candidates.
+    What has no counterpart is left out and named. p-values are Holm's over the candidates. `judge_variance` is how much
+    the judge's score of a trial varies when it is asked again, where a check of the judge has told; records with several
+    answers of the judge tell it themselves.
     """
     arms = [baseline, *candidates]
+    noise = recorded_variance(arms)
+    noise = judge_variance if noise is None else noise
     pairings = [_pair(baseline, candidate) for candidate in candidates]
     contrasts = [
-        _contrast(baseline, candidate, keys, alpha, margin)
+        with_noise(_contrast(baseline, candidate, keys, alpha, margin), (baseline, candidate), keys, noise)
         for candidate, (keys, _) in zip(candidates, pairings, strict=True)
     ]
     common = [key for key in baseline.cells if any(key in keys for keys, _ in pairings)]
@@ -60,7 +72,8 @@ def compare_arms(
         list(dict.fromkeys(row for _, left_out in pairings for row in left_out)),
         [delta for arm in arms for delta in resilience(arm, no_fault)],
         _pareto([ParetoPoint(row.name, row.pass_rate.value, row.cost_usd, row.latency_s, True) for row in summaries]),
-        [line for arm in arms for line in _copies(arm)],
+        [*(line for arm in arms for line in _copies(arm)), *noise_warnings(contrasts)],
+        rank_arms(arms),
     )
 
 

@@ -134,6 +134,10 @@ class ScoreDifference:
     population: Estimate
     p: float
     cells: int
+    judge_sd: float | None = None
+    """By how much the judge's score of one conversation varies when it is asked again; None where nobody asked."""
+    noise: float | None = None
+    """What asking the judge again may change in this difference (95%)."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,21 @@ class ParetoPoint:
 
 
 @dataclass(frozen=True)
+class RankedArm:
+    """An arm among all arms of a comparison, the baseline too."""
+
+    arm: str
+    rate: float
+    """Over the scenarios that all arms measured."""
+    rank: int | None
+    """1 is best; None where the order is not sure."""
+    rank_low: int
+    rank_high: int
+    """The best and the worst rank that the choice of scenarios leaves open (95%)."""
+    p_best: float
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A baseline and its candidates."""
 
@@ -203,6 +222,8 @@ class Comparison:
     resilience: list[Delta]
     pareto: list[ParetoPoint]
     warnings: list[str]
+    ranking: list[RankedArm] = field(default_factory=list)
+    """Of three arms or more, the best first."""
 
     def contrast(self, candidate: str) -> Contrast:
         """Return what was found of one candidate."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from .comparison import Comparison, Contrast, Estimate, Flip, Row
+from .comparison import Comparison, Contrast, Estimate, Flip, RankedArm, Row
+from .table import aligned, escaped, table
 from .wording import (
     points,
     points_in_brackets,
@@ -41,10 +42,10 @@ _STATISTICS = (
 
 def render_text(comparison: Comparison, *, stats: bool = False) -> str:
     """Render for a terminal."""
-    parts = [comparison_heading(comparison), _aligned([_COLUMNS, *_rows(comparison)])]
+    parts = [comparison_heading(comparison), aligned([_COLUMNS, *_rows(comparison)])]
     parts.append("\n".join(_sentences(comparison)))
     if stats:
-        parts.append(_aligned(statistics_table(comparison)))
+        parts.append(aligned(statistics_table(comparison)))
     for title, lines in _sections(comparison):
         parts.append("\n".join([title, *(f"  {line}" for line in lines)]))
     return "\n\n".join(parts)
@@ -53,11 +54,11 @@ def render_text(comparison: Comparison, *, stats: bool = False) -> str:
 def render_markdown(comparison: Comparison, *, stats: bool = False) -> str:
     """Render as Markdown, the verdict first."""
     parts = ["## Comparison", "\n".join(f"- {line}" for line in _sentences(comparison)), comparison_heading(comparison)]
-    parts.append(_table([_COLUMNS, *_rows(comparison)]))
+    parts.append(table([_COLUMNS, *_rows(comparison)]))
     if stats:
-        parts.append(_table(statistics_table(comparison)))
+        parts.append(table(statistics_table(comparison)))
     for title, lines in _sections(comparison):
-        listed = "\n".join(f"- {_escaped(line)}" for line in lines)
+        listed = "\n".join(f"- {escaped(line)}" for line in lines)
         parts.append(f"<details><summary>{title}</summary>\n\n{listed}\n\n</details>")
     return "\n\n".join(parts) + "\n"
 
@@ -125,6 +126,11 @@ def _sections(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
             yield f"Judge ({contrast.candidate})", [f"{told}, {_scores(contrast.judge.suite)}"]
         if contrast.flips:
             yield f"Changed outcomes ({contrast.candidate})", [_flip(flip) for flip in contrast.flips]
+    if comparison.ranking:
+        yield (
+            "Ranking, and what other scenarios like these leave open (95%)",
+            [_rank(arm) for arm in comparison.ranking],
+        )
     if comparison.resilience:
         lines = [
             f"{delta.arm}, {delta.fault}: {points_with_interval(delta.loss, '95% CI ')} lost, {delta.scenarios} cells"
@@ -134,6 +140,11 @@ def _sections(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
     if any(point.cost_usd is not None or point.latency_s is not None for point in comparison.pareto):
         front = [point.arm for point in comparison.pareto if point.on_front]
         yield "Best trade-offs of pass rate, cost and latency", front
+
+
+def _rank(arm: RankedArm) -> str:
+    among = f"rank {arm.rank}" if arm.rank is not None else f"somewhere in {arm.rank_low}-{arm.rank_high}"
+    return f"{arm.arm}: {arm.rate:.1%}, {among}, P(best) {arm.p_best:.2f}"
 
 
 def _look(row: Row) -> str:
@@ -152,20 +163,3 @@ def _flip(flip: Flip) -> str:
     name = " ".join(filter(None, (flip.scenario, flip.fault, flip.also)))
     trials = ", ".join(str(trial.index + 1) for trial in flip.trials)
     return f"{name}: {flip.passes_a}/{flip.n_a} -> {flip.passes_b}/{flip.n_b} (trials {trials})"
-
-
-def _aligned(lines: Iterable[Sequence[str]]) -> str:
-    rows = list(lines)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
-def _table(lines: Iterable[Sequence[str]]) -> str:
-    head, *rows = [[_escaped(cell) for cell in line] for line in lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")

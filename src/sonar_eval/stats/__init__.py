@@ -10,10 +10,28 @@ from importlib import import_module
 from typing import Any
 
 from .comparison import ERROR_LIMIT, compare, gate, verdict, verdict_of
-from .counts import Counts, mean
+from .counts import Counts, mean, variance
 from .effects import geometric_mean_ratio_ci
 from .estimates import pass_at_k, pass_hat_k, quantile
-from .intervals import Interval, clopper_pearson_ci, max_failure_rate_after_clean_run, wilson, wilson_ci
+from .intervals import (
+    Interval,
+    clopper_pearson_ci,
+    max_failure_rate_after_clean_run,
+    normal_quantile,
+    wilson,
+    wilson_ci,
+)
+from .judging import (
+    cohen_kappa,
+    kappa_bootstrap_ci,
+    optimum_repeats,
+    ppi_mean,
+    ppi_plus_plus_mean,
+    ppi_plus_plus_se,
+    repeat_judge_variance,
+    rogan_gladen,
+    rogan_gladen_se,
+)
 from .planning import (
     detectable_difference,
     scenarios_needed,
@@ -21,9 +39,17 @@ from .planning import (
     trials_per_scenario_needed,
     typical_variance,
 )
+from .ranking import RankInterval, rank_intervals
 from .scores import population_mean_diff_ci, suite_mean_diff_ci
 from .sequential import Look, next_look
-from .significance import benjamini_hochberg, holm, stratified_exact_test, trial_pair_sign_flip
+from .significance import (
+    benjamini_hochberg,
+    fisher_exact,
+    holm,
+    mcnemar_exact,
+    stratified_exact_test,
+    trial_pair_sign_flip,
+)
 from .suite import intra_scenario_correlation, population_wilson_ci, suite_effective_n, suite_wilson_ci
 
 __all__ = [
@@ -31,22 +57,36 @@ __all__ = [
     "Counts",
     "Interval",
     "Look",
+    "RankInterval",
     "benjamini_hochberg",
     "clopper_pearson_ci",
+    "cohen_kappa",
     "compare",
     "detectable_difference",
+    "fisher_exact",
     "gate",
     "geometric_mean_ratio_ci",
     "holm",
     "intra_scenario_correlation",
+    "kappa_bootstrap_ci",
     "max_failure_rate_after_clean_run",
+    "mcnemar_exact",
     "mean",
     "next_look",
+    "normal_quantile",
+    "optimum_repeats",
     "pass_at_k",
     "pass_hat_k",
     "population_mean_diff_ci",
     "population_wilson_ci",
+    "ppi_mean",
+    "ppi_plus_plus_mean",
+    "ppi_plus_plus_se",
     "quantile",
+    "rank_intervals",
+    "repeat_judge_variance",
+    "rogan_gladen",
+    "rogan_gladen_se",
     "scenarios_needed",
     "stratified_exact_test",
     "suite_effective_n",
@@ -56,6 +96,7 @@ __all__ = [
     "trial_variance",
     "trials_per_scenario_needed",
     "typical_variance",
+    "variance",
     "verdict",
     "verdict_of",
     "wilson",
@@ -73,6 +114,7 @@ _MODULES = (
     "planning",
     "sequential",
     "judging",
+    "ranking",
 )
 
 

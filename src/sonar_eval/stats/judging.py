@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from .counts import mean, variance
+from .intervals import Interval
 from .significance import mcnemar_exact
 
 Table = Sequence[Sequence[float]]
@@ -20,6 +21,31 @@ def cohen_kappa(table: Table) -> float | None:
 def cohen_kappa_quadratic(table: Table) -> float | None:
     """Return Cohen's kappa with disagreements weighted by their squared distance (Cohen 1968)."""
     return _kappa(table, lambda i, j: float((i - j) ** 2))
+
+
+def kappa_bootstrap_ci(
+    table: Table, n_resamples: int = 2000, seed: int = 0, confidence: float = 0.95
+) -> Interval | None:
+    """Return the percentile interval of `cohen_kappa`, the items drawn again with replacement (Efron 1979).
+
+    None when kappa is undefined, or when it was in half of the draws.
+    """
+    if cohen_kappa(table) is None:
+        return None
+    import numpy as np
+
+    counts = np.asarray(table, dtype=float)
+    total = int(counts.sum())
+    drawn = np.random.default_rng(seed).multinomial(total, counts.ravel() / total, n_resamples)
+    draws = drawn.reshape(n_resamples, *counts.shape)
+    agree = np.trace(draws, axis1=1, axis2=2) / total
+    by_chance = (draws.sum(axis=2) * draws.sum(axis=1)).sum(axis=1) / total**2
+    defined = by_chance < 1
+    if defined.sum() * 2 < n_resamples:
+        return None
+    kappas = (agree[defined] - by_chance[defined]) / (1 - by_chance[defined])
+    low, high = np.quantile(kappas, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(low), float(high))
 
 
 def _kappa(table: Table, weight: Callable[[int, int], float]) -> float | None:
@@ -97,6 +123,27 @@ def ppi_plus_plus_mean(
     joint = sum((y - labels) * (f - judged) for y, f in zip(human, judge_on_human, strict=True)) / (m - 1)
     weight = joint / ((1 + m / n) * pooled) if pooled else 0.0
     return [weight, labels + weight * (mean(judge_unlabelled) - judged)]
+
+
+def ppi_plus_plus_se(
+    human: Sequence[float], judge_on_human: Sequence[float], judge_unlabelled: Sequence[float]
+) -> float:
+    """Return the standard error of `ppi_plus_plus_mean`: s²(wf)/N + s²(y - wf)/m, its weight w taken as known."""
+    weight, _ = ppi_plus_plus_mean(human, judge_on_human, judge_unlabelled)
+    errors = [y - weight * f for y, f in zip(human, judge_on_human, strict=True)]
+    from_judge = weight**2 * variance(judge_unlabelled) / len(judge_unlabelled)
+    return math.sqrt(from_judge + variance(errors) / len(errors))
+
+
+def optimum_repeats(judge_variance: float, trial_variance: float, cost_ratio: float = 1.0) -> int | None:
+    """Return how often a trial should be judged for the smallest error at a given cost; None when trials never differ.
+
+    sqrt(judge variance / trial variance * cost of a trial / cost of a judgement), the variances of single judgements
+    and of trials within a scenario; `cost_ratio` is the last factor.
+    """
+    if trial_variance <= 0:
+        return None if judge_variance > 0 else 1
+    return max(1, round(math.sqrt(judge_variance / trial_variance * cost_ratio)))
 
 
 def repeat_judge_variance(scores: Sequence[Sequence[float]]) -> list[float | None]:

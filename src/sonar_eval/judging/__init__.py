@@ -1,0 +1,1 @@
+"""Checking a judge: against itself, against another one, and against people."""
