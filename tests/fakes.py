@@ -235,3 +235,31 @@ def errored_trial(index: int = 0, owner: Owner = Owner.INGEST) -> TrialResult:
     """Make a trial that says nothing about the bot."""
     failure = TrialFailure(owner, "pull", "IngestError", "no answer")
     return judged_trial(index, outcome=Outcome.ERRORED, failure=failure)
+
+
+class BiasedJudge:
+    """Judge as `says` does, a function of the prompt and of how often that very prompt was asked before."""
+
+    def __init__(self, says: Callable[[str, int], str]) -> None:
+        self.says = says
+        self.asked: list[str] = []
+
+    async def complete(self, config: LLMConfig, system: str, messages: list[Any]) -> str:
+        prompt = messages[-1].content
+        self.asked.append(prompt)
+        return self.says(prompt, self.asked.count(prompt) - 1)
+
+
+class PlantedJudge:
+    """A judge of stored trials that asks `client`; `digest` tells it from others."""
+
+    def __init__(
+        self, client: Any, *, name: str = "planted", repeats: int = 1, digest: str = "d", threshold: float = 0.7
+    ):
+        self.client = client
+        self.name = name
+        self.repeats = repeats
+        self.digest = digest
+
+    def grader(self, round_number: int) -> Grader:
+        return Grader(self.client, LLMConfig("planted"), "Was it right?", repeats=self.repeats)

@@ -356,3 +356,80 @@ def test_a_held_cell_is_one_whose_every_trial_is_known_to_have_passed():
     assert CellTrials(tuple(trials(5, 5)), 5).held
     assert not CellTrials(tuple(trials(4, 4)), 5).held
     assert not CellTrials((), 0).held
+
+
+def graded(name, scores, *, cells=4, spread=0.0):
+    """Make an arm whose judge was asked twice per trial, the answers `spread` apart."""
+    return Arm.of(
+        name,
+        {
+            (f"s{place}", "none"): [
+                trial(
+                    index,
+                    scenario=f"s{place}",
+                    judge_asked=True,
+                    grader={
+                        "score": score,
+                        "passed": True,
+                        "scores": [score - spread / 2, score + spread / 2] if spread else [],
+                    },
+                )
+                for index, score in enumerate(scores)
+            ]
+            for place in range(cells)
+        },
+    )
+
+
+@pytest.mark.parametrize(("spread", "warned"), [(0.4, True), (0.05, False), (0.0, False)])
+def test_a_difference_inside_the_judge_s_own_noise_is_warned_of(spread, warned):
+    one, other = graded("A", [0.5, 0.6], spread=spread), graded("B", [0.6, 0.7], spread=spread)
+    comparison = compare_arms(one, [other])
+    said = [line for line in comparison.warnings if "the judge differs from itself" in line]
+    assert bool(said) is warned
+    if warned:
+        # Two answers 0.4 apart vary by 0.08, their mean by 0.04; the difference of two means of eight by 0.01.
+        assert comparison.contrasts[0].judge.judge_sd == pytest.approx(0.2)
+        assert comparison.contrasts[0].judge.noise == pytest.approx(1.96 * 0.1, abs=1e-3)
+        assert said[0].endswith("the difference of +0.100 is inside that")
+        assert said[0] in render_text(comparison)
+        assert said[0] in render_markdown(comparison)
+
+
+def test_noise_told_by_a_check_is_used_where_records_tell_none():
+    one, other = graded("A", [0.5, 0.6]), graded("B", [0.6, 0.7])
+    assert compare_arms(one, [other]).contrasts[0].judge.noise is None
+    assert compare_arms(one, [other], judge_variance=0.04).warnings
+    own = graded("A", [0.5, 0.6], spread=0.02), graded("B", [0.6, 0.7], spread=0.02)
+    assert compare_arms(own[0], [own[1]], judge_variance=0.04).warnings == []
+
+
+def test_three_arms_are_ranked_and_a_rank_in_doubt_is_not_printed():
+    best, second, worst = arm("A", [5] * 12), arm("B", [4, 5, 5] * 4), arm("C", [0, 1, 1] * 4)
+    twin = Arm("D", dict(second.cells))
+    comparison = compare_arms(worst, [best, second, twin])
+    assert [(one.arm, one.rank, one.rank_low, one.rank_high) for one in comparison.ranking] == [
+        ("A", 1, 1, 1),
+        ("B", None, 2, 3),
+        ("D", None, 2, 3),
+        ("C", 4, 4, 4),
+    ]
+    assert sum(one.p_best for one in comparison.ranking) == pytest.approx(1)
+    for text in (render_text(comparison), render_markdown(comparison)):
+        assert "A: 100.0%, rank 1, P(best) 0." in text or "A: 100.0%, rank 1, P(best) 1." in text
+        assert "B: 93.3%, somewhere in 2-3, P(best) 0." in text
+    assert json.loads(json.dumps(comparison.to_dict()))["ranking"][0]["arm"] == "A"
+
+
+def test_two_arms_are_not_ranked_and_one_that_cannot_be_compared_has_no_rank():
+    good = [arm(name, [5, 4, 3, 5]) for name in "ABC"]
+    assert compare_arms(good[0], good[1:2]).ranking == []
+    errored = arm("E", [5, 5, 5, 5], errors=2)
+    assert [one.arm for one in compare_arms(good[0], [*good[1:], errored]).ranking] == ["A", "B", "C"]
+
+
+def test_arms_are_ranked_over_the_scenarios_that_all_of_them_measured():
+    most = [arm("A", [5, 5, 0, 0, 5]), arm("B", [4, 4, 0, 0])]
+    few = arm("C", [3, 3])
+    ranking = compare_arms(most[0], [most[1], few]).ranking
+    assert [(one.arm, round(one.rate, 2), one.rank) for one in ranking] == [("A", 1.0, 1), ("B", 0.8, 2), ("C", 0.6, 3)]

@@ -114,6 +114,15 @@ def test_a_judge_s_alarm_counts_once_confirmed(row, status):
         assert decision.lines[0].startswith("to be confirmed before it counts: s0 none")
 
 
+def test_a_required_judge_s_single_alarms_are_no_safety_failure_and_are_told():
+    records = trials(5, 5)
+    for index in (1, 3):
+        records[index] |= {"passed": False, "judge_asked": True, "grader": {"score": 0.2, "passed": False}}
+    decision = decide(arm("A", [5]), Arm.of("B", {("s0", "none"): records}))
+    assert (decision.status, decision.safety) == (Status.PASS, [])
+    assert decision.lines[0] == "2 of 2 failed trials of B failed by the judge alone; see judge-check"
+
+
 def test_strict_mode_wants_equality_shown_and_says_what_would_show_it():
     decision = gate(GOOD, GOOD, no_worse_than=0.05)
     assert (decision.status, decision.word) == (Status.FAIL, "not shown")

@@ -321,3 +321,49 @@ def test_the_chances_of_either_arm_being_better_add_up_to_one(prior):
 )
 def test_a_look_stops_when_there_is_nothing_more_to_learn(k, p, interval, look):
     assert stats.next_look(k, p, interval) == look
+
+
+# Rank intervals, and intervals of kappa.
+
+
+def test_ranks_are_the_same_for_a_seed_and_sure_where_one_arm_always_leads():
+    rates = [[0.9] * 10, [0.5] * 10, [0.1] * 10]
+    assert stats.rank_intervals(rates) == [(1, 1, 1.0), (2, 2, 0.0), (3, 3, 0.0)]
+    noisy = [[0.9, 0.1, 0.5, 0.7], [0.8, 0.3, 0.5, 0.6]]
+    assert stats.rank_intervals(noisy) == stats.rank_intervals(noisy)
+    assert stats.rank_intervals(noisy) != stats.rank_intervals(noisy, seed=1)
+
+
+def test_arms_that_tie_share_their_ranks_and_the_chance_to_be_best():
+    assert stats.rank_intervals([[0.3, 0.1, 0.2], [0.1, 0.2, 0.3], [0.0, 0.0, 0.0]], n_resamples=500)[2] == (3, 3, 0.0)
+    assert stats.rank_intervals([[0.5, 0.7], [0.5, 0.7]]) == [(1, 2, 0.5), (1, 2, 0.5)]
+
+
+def test_the_probability_to_be_best_is_that_of_the_bootstrap():
+    # One arm leads in two of three scenarios by less than it loses in the third: it is ahead unless that is drawn.
+    found = stats.rank_intervals([[0.6, 0.6, 0.0], [0.5, 0.5, 0.5]], n_resamples=20_000)
+    assert found[0].p_best == pytest.approx((2 / 3) ** 3, abs=0.02)
+
+
+def test_the_interval_of_kappa_holds_kappa_and_needs_one():
+    table = [[45, 5], [4, 6]]
+    low, high = stats.kappa_bootstrap_ci(table)
+    assert low < stats.cohen_kappa(table) < high
+    assert stats.kappa_bootstrap_ci([[10 * cell for cell in row] for row in table]).low > low
+    assert stats.kappa_bootstrap_ci([[10, 0], [0, 0]]) is None
+
+
+def test_ppi_plus_plus_is_no_worse_than_the_labels_alone():
+    human = [1, 0, 1, 1, 0, 1, 1, 0]
+    judge = [0.9, 0.2, 0.8, 0.6, 0.4, 0.7, 0.9, 0.3]
+    rest = [0.8, 0.9, 0.4, 0.7, 0.6, 0.95, 0.3, 0.85, 0.75, 0.5, 0.65, 0.9] * 20
+    labels_alone = (stats.variance(human) / len(human)) ** 0.5
+    assert stats.ppi_plus_plus_se(human, judge, rest) < labels_alone
+
+
+@pytest.mark.parametrize(
+    ("judge", "trial", "ratio", "best"), [(0.01, 0.01, 1, 1), (0.09, 0.01, 1, 3), (0.01, 0.01, 16, 4), (0, 0, 1, 1)]
+)
+def test_the_number_of_judgements_that_pay(judge, trial, ratio, best):
+    assert stats.optimum_repeats(judge, trial, ratio) == best
+    assert stats.optimum_repeats(0.1, 0.0) is None

@@ -86,6 +86,7 @@ def decide(
         lines = [f"safety: {failure}" for failure in counting]
         return Decision(Status.FAIL, "safety", lines, comparison, safety)
     notes = [f"to be confirmed before it counts: {failure}" for failure in safety if not failure.confirmed]
+    notes += _by_judge_alone(candidate)
     if contrast.p_worse is not None and contrast.p_worse <= ALPHA:
         return _regressed(comparison, safety, notes, known, fresh)
     missed = [*notes, verdict_sentence(contrast), _missed(contrast)]
@@ -130,6 +131,20 @@ def _regressed(
         return Decision(Status.FAIL, "regression", [*notes, first, second], comparison, safety, again.comparison)
     lines = [*notes, first, second, "the regression was not confirmed", _missed(contrast)]
     return Decision(Status.PASS, "not confirmed", lines, comparison, safety, again.comparison)
+
+
+def _by_judge_alone(arm: Arm) -> list[str]:
+    """Say how many failures rest on the judge: where its score is required, they count in the rates only.
+
+    One verdict of an imperfect judge is no proof, so they never are a safety failure; the test over all trials, and its
+    confirmation on fresh ones, weighs them.
+    """
+    failed = [record for record in arm.records() if record["outcome"] == "judged" and not record["passed"]]
+    alone = [record for record in failed if record["assertions"] and all(row["passed"] for row in record["assertions"])]
+    rejected = sum((record.get("grader") or {}).get("passed") is False for record in alone)
+    if not rejected:
+        return []
+    return [f"{rejected} of {len(failed)} failed trials of {arm.name} failed by the judge alone; see judge-check"]
 
 
 def _missed(contrast: Contrast) -> str:

@@ -10,7 +10,7 @@ CHECK_FILE = "judge-check.json"
 
 
 def checked_variance(places: Iterable[str]) -> float | None:
-    """Return how much a score varies by the judge alone, by the newest check beside any of the runs; None without one."""
+    """Return how much a score varies by the judge alone, by the newest check beside the runs; None without one."""
     found = sorted({path for place in places for path in _checks(place)}, key=lambda path: path.stat().st_mtime)
     for path in reversed(found):
         variance = _variance(path)

@@ -55,8 +55,9 @@ class Journal:
         path = folder / VERDICTS_FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8"):
-                pass
+            with path.open("a", encoding="utf-8") as file:
+                # What a crash left of a line must not spoil the next one.
+                file.write("\n" if _is_cut_off(path) else "")
             journal = cls(folder)
             for row in read_jsonl(path):
                 if row.get("schema_version") == SCHEMA_VERSION and row.get("score") is not None:
@@ -85,6 +86,11 @@ class Journal:
             os.fsync(file.fileno())
         self.known[question.key] = verdict = _read(whole)
         return verdict
+
+
+def _is_cut_off(path: Path) -> bool:
+    text = path.read_bytes()
+    return bool(text) and not text.endswith(b"\n")
 
 
 def _read(row: Mapping[str, Any]) -> Judged:

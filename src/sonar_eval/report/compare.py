@@ -45,8 +45,8 @@ def compare_arms(
     """Compare each candidate with the baseline: cells paired by scenario and fault, trials by index.
 
     What has no counterpart is left out and named. p-values are Holm's over the candidates. `judge_variance` is how much
-    the judge's score of a trial varies when it is asked again, where a check of the judge has told; records with several
-    answers of the judge tell it themselves.
+    the judge's score of a trial varies when it is asked again, where a check of the judge has told; records with
+    several answers of the judge tell it themselves.
     """
     arms = [baseline, *candidates]
     noise = recorded_variance(arms)
@@ -73,7 +73,7 @@ def compare_arms(
         [delta for arm in arms for delta in resilience(arm, no_fault)],
         _pareto([ParetoPoint(row.name, row.pass_rate.value, row.cost_usd, row.latency_s, True) for row in summaries]),
         [*(line for arm in arms for line in _copies(arm)), *noise_warnings(contrasts)],
-        rank_arms(arms),
+        rank_arms([baseline, *(arm for (_, arm, _), found in zip(pairs, contrasts, strict=True) if not found.reason)]),
     )
 
 

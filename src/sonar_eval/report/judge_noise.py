@@ -43,17 +43,20 @@ def _graded(records: Sequence[Mapping[str, Any]]) -> int:
 
 def noise_warnings(contrasts: Iterable[Contrast]) -> list[str]:
     """List the differences in the judge's scores that asking the judge again could have made."""
-    return [_warning(contrast.candidate, contrast.judge) for contrast in contrasts if _inside(contrast.judge)]
+    return [
+        _warning(contrast.candidate, contrast.judge)
+        for contrast in contrasts
+        if contrast.judge is not None and _inside(contrast.judge)
+    ]
 
 
-def _inside(judge: ScoreDifference | None) -> bool:
-    if judge is None or judge.noise is None or judge.suite.value is None:
+def _inside(judge: ScoreDifference) -> bool:
+    if not judge.noise or judge.suite.value is None:
         return False
-    return judge.noise > 0 and abs(judge.suite.value) <= judge.noise
+    return abs(judge.suite.value) <= judge.noise
 
 
 def _warning(candidate: str, judge: ScoreDifference) -> str:
-    assert judge.noise is not None
     return (
         f"{candidate}: the judge differs from itself by ±{judge.noise:.3f} in this mean (±{judge.judge_sd:.3f} on one "
         f"conversation); the difference of {judge.suite.value:+.3f} is inside that"

@@ -265,7 +265,7 @@ def _corrected(arm: ArmRate, sensitivity: Share, specificity: Share) -> ArmRate:
 
 
 def _with_ppi(arm: ArmRate, pairs: Sequence[tuple[bool, bool]], rest: Sequence[float]) -> ArmRate:
-    """Estimate from people's labels on a part and the judge's verdicts on the rest; from labels when no rest is left."""
+    """Estimate from people's labels on a part and the judge's verdicts on the rest; from labels when there is none."""
     human, judge = [float(person) for _, person in pairs], [float(verdict) for verdict, _ in pairs]
     if len(rest) < 2:
         se = math.sqrt(variance(human) / len(human))

@@ -34,10 +34,9 @@ def human_feedback(uri: str, conversations: Container[str]) -> list[HumanFeedbac
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import MlflowClient
 
-    client = MlflowClient(uri)
     latest: dict[tuple[str, str, str], tuple[int, HumanFeedback]] = {}
     try:
-        for trace in _traces(client):
+        for trace in _traces(MlflowClient(uri)):
             conversation_id = trace.info.client_request_id or trace.info.tags.get("conversation_id")
             if conversation_id is not None and conversation_id in conversations:
                 for when, row in _feedback(conversation_id, trace.info.assessments or ()):
