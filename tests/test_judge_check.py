@@ -85,13 +85,28 @@ def test_a_cell_and_its_file_of_records_can_be_checked_too(sweep):
     assert (cell / "judge-check.json").is_file()
 
 
+@pytest.mark.timeout(150)
+def test_a_run_in_mlflow_is_checked_by_its_id(tmp_path, monkeypatch):
+    command = [sys.executable, "-m", "sonar_eval.sweep", "task.k=3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    shutil.move("sweeps", "gone")
+    (result,) = tmp_path.glob("gone/*/*/result.json")
+    run_id = json.loads(result.read_text())["run_id"]
+    told = judge_check(run_id)
+    assert told.exit_code == 0, told.output
+    assert "same verdict both times: 3 of 3" in told.stdout
+    assert len(lines(tmp_path / "judge-checks" / run_id / "judge-check.jsonl")) == 6
+
+
 def test_labels_of_people_are_compared_with_all_judged_trials(sweep, tmp_path):
     trials = load_trials([str(sweep)], "sqlite:///none.db")
     rows = "".join(f"{trial.conversation_id},fail\n" for trial in trials[:20])
     (tmp_path / "labels.csv").write_text(f"conversation_id,label\n{rows}unknown,pass\n")
     told = judge_check(sweep, "--sample", 4, "--labels", tmp_path / "labels.csv", "--out", tmp_path / "check.json")
     assert told.exit_code == 0, told.output
-    assert "1 labels are about conversations that are not among these judged trials" in told.stderr
+    assert "labels about conversations that are not among these judged trials: 1" in told.stderr
     assert "n too small: 20 labelled trials" in told.stdout
     assert "offline-hasty v1" in told.stdout
     assert json.loads((tmp_path / "check.json").read_text())["people"]["labelled"] == 20

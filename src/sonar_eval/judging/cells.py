@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from ..usage import Role
 
 _COMPARED = ("model", "prompt")
 _PAIRED = ("scenario", "fault")
+_GROUPS = [entry.name for entry in fields(SweepConf) if entry.name != "tracking"]
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,11 @@ def _conf(cell: FoundCell) -> SweepConf | None:
             if written is None or not written.is_file():
                 return None
             stored = OmegaConf.load(written)
-        groups = OmegaConf.create({key: stored[key] for key in stored if key != "hydra"})
-        merged = OmegaConf.merge(OmegaConf.structured(SweepConf), groups)
+        # What a cell was made of is kept without where its results went.
+        groups = OmegaConf.create(
+            {"tracking": {"type": "none"}, **{key: stored[key] for key in _GROUPS if key in stored}}
+        )
+        merged = OmegaConf.merge(OmegaConf.structured(SweepConf), OmegaConf.create(groups))
     except OmegaConfBaseException as error:
         place = cell.folder or _name(cell)
         raise ConfigError(f"{place}: its configuration cannot be read: {' '.join(str(error).split())}") from error

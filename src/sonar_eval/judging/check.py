@@ -110,7 +110,7 @@ def _labels(settings: Settings, trials: Sequence[JudgedTrial]) -> tuple[list[Lab
     if unknown and not labels:
         raise ConfigError(f"none of the {unknown} labelled conversations is among these {len(trials)} judged trials")
     if unknown:
-        notes.append(f"{unknown} labels are about conversations that are not among these judged trials")
+        notes.append(f"labels about conversations that are not among these judged trials: {unknown}")
     strange = sorted({label.criterion for label in labels if label.criterion is not None} - criteria)
     if strange:
         known = ", ".join(sorted(criteria)) or "none (the rubric is a text)"
