@@ -9,7 +9,8 @@ from .. import span_json
 from .record import StoredSpan, TooLargeError
 
 _Row = Sequence[Any]
-"""Number, trace, id, conversation, digest, time of arrival, body, whether it was contradicted."""
+"""Number, trace, id, conversation, digest, time of arrival, body, whether it was contradicted; and of the
+conversation the last number that was sealed, and as which trial."""
 
 
 class Gathering:
@@ -19,7 +20,7 @@ class Gathering:
         self._id = conversation_id
         self._most_spans = most_spans
         self._left_bytes = most_bytes
-        self.last_sealed: int | None = None
+        self.sealed_as: str | None = None
         self.last_received_at = 0.0
         self._rows = 0
         self._spans: list[StoredSpan] = []
@@ -43,9 +44,9 @@ class Gathering:
             raise TooLargeError(f"the conversation is beyond what is shown at once, {self._most_spans} spans")
 
     def _keep(self, row: _Row) -> None:
-        seq, trace_id, span_id, _, digest, received_at, body, conflict = row
+        seq, trace_id, span_id, _, digest, received_at, body, conflict, last_sealed, self.sealed_as = row
         self.last_received_at = max(self.last_received_at, received_at)
-        late = self.last_sealed is not None and seq > self.last_sealed
+        late = last_sealed is not None and seq > last_sealed
         self._spans.append(StoredSpan(span_json.load(trace_id, span_id, body), conflict, late, seq, bytes(digest)))
 
     def finish(self) -> list[StoredSpan]:

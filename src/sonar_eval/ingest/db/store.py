@@ -121,13 +121,10 @@ class SpanStore:
         asked = {"tenant": tenant, "conversation": conversation_id, "most": min(2 * most_spans + 1, _EVERYTHING)}
         found = Gathering(conversation_id, most_spans, most_bytes)
         with self._engine.connect() as connection:
-            seal = connection.execute(_SEAL, asked).first()
-            found.last_sealed = None if seal is None else seal.last_seq
             with connection.execution_options(stream_results=True).execute(_SPANS, asked) as result:
                 for rows in result.partitions(_ROWS_AT_A_TIME):
                     found.take(rows)
-        sealed_as = None if seal is None else seal.trial_id
-        return StoredConversation(found.finish(), sealed_as, found.last_received_at)
+        return StoredConversation(found.finish(), found.sealed_as, found.last_received_at)
 
     def seal(self, tenant: str, conversation_id: str, trial_id: str, seen: StoredConversation) -> Sealed:
         """Note that a conversation is graded as it was `seen`; the first seal stays, and is returned."""
@@ -213,13 +210,20 @@ _CONTRADICTED = exists(literal(1)).where(
 )
 _IDS = (spans.c.seq, spans.c.trace_id, spans.c.span_id, spans.c.conversation_id, spans.c.digest)
 _DIGESTS = select(*_IDS).where(_MINE, spans.c.trace_id.in_(_TRACES))
+_SEALED = (seals.c.tenant == bindparam("tenant"), seals.c.conversation_id == bindparam("conversation"))
+_SEAL = select(seals.c.trial_id, seals.c.last_seq, seals.c.digest).where(*_SEALED)
 _SPANS = (
-    select(*_IDS, spans.c.received_at, spans.c.body, _CONTRADICTED.label("conflict"))
+    select(
+        *_IDS,
+        spans.c.received_at,
+        spans.c.body,
+        _CONTRADICTED.label("conflict"),
+        # With every row, for it saves a question.
+        select(seals.c.last_seq).where(*_SEALED).scalar_subquery().label("last_sealed"),
+        select(seals.c.trial_id).where(*_SEALED).scalar_subquery().label("sealed_as"),
+    )
     .where(_MINE, spans.c.trace_id.in_(_TRACES))
     .limit(bindparam("most", type_=Integer))
-)
-_SEAL = select(seals.c.trial_id, seals.c.last_seq, seals.c.digest).where(
-    seals.c.tenant == bindparam("tenant"), seals.c.conversation_id == bindparam("conversation")
 )
 
 
