@@ -121,7 +121,7 @@ def test_names_that_mlflow_refuses_are_written_in_a_form_it_takes(publish):
         "model_llm": "a=b, [c]",
         "rules_0_": "é🥐",
         "a/b": "c",
-        "x" * 250: "long",
+        "x" * 240 + "-0d4e2c": "long",
     }
 
 
@@ -165,7 +165,7 @@ def test_the_folder_and_the_configuration_become_artifacts(publish, client, tmp_
     (tmp_path / "cell" / "transcripts" / "trial-001.md").write_text("# hello", encoding="utf-8")
     run = publish(config={"prompt": {"text": "é [[END]] ${x}"}})
     listed = {item.path for item in client.list_artifacts(run.info.run_id)}
-    assert listed == {"config.json", "transcripts"}
+    assert listed == {"config.json", "transcripts", "trials.json"}
     path = client.download_artifacts(run.info.run_id, "config.json", str(tmp_path))
     with open(path, encoding="utf-8") as file:
         assert json.load(file) == {"prompt": {"text": "é [[END]] ${x}"}}
@@ -173,7 +173,7 @@ def test_the_folder_and_the_configuration_become_artifacts(publish, client, tmp_
 
 def test_a_cell_that_cannot_be_written_leaves_no_run_that_looks_finished(publish, client):
     with pytest.raises(Exception, match="Invalid value"):
-        publish(name="broken", scores=[Score("pass_rate", "much")])
+        publish(name="broken", scores=[Score("pass_rate", 0.5, "first")])
     experiment = client.get_experiment_by_name("sonar-eval")
     (run,) = client.search_runs([experiment.experiment_id], "attributes.run_name = 'broken'")
     assert run.info.status == "FAILED"

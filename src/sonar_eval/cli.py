@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import click
 
 from .comparison.command import compare, gate, plan
+from .errors import ConfigError
 from .judging.command import judge_check
 from .version import __version__
 
@@ -104,17 +106,70 @@ class _Mistake(click.ClickException):
 
 
 @main.command()
+@click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--uri", default="sqlite:///mlflow.db", show_default=True, help="The MLflow store to show.")
 @click.option("--port", default=5000, show_default=True)
-def ui(uri: str, port: int) -> None:
-    """Open the MLflow UI, with one worker and without the jobs that nobody needs here."""
-    if uri.startswith("sqlite:///") and not os.path.isfile(uri.removeprefix("sqlite:///")):
-        raise click.ClickException(f"there is no store {uri}; run a sweep first, or name one with --uri")
-    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+def ui(folder: Path | None, uri: str, port: int) -> None:
+    """Open the MLflow UI over a store, or over the mlflow.db in FOLDER; of an example, over a copy."""
+    from .tracking.viewer import Store, serve_command
+
+    try:
+        store = Store.in_folder(folder) if folder is not None else Store.at(uri)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    if store.note:
+        click.echo(store.note, err=True)
     click.echo(f"MLflow on http://127.0.0.1:{port} in about ten seconds; Ctrl-C ends it", err=True)
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    os.execv(sys.executable, [*command, "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)])
+    command, variables = serve_command(store, port)
+    os.environ.update(variables)
+    os.execv(command[0], command)
+
+
+@main.group()
+def tracking() -> None:
+    """Bring MLflow up to date with what is on disk."""
+
+
+@tracking.command()
+@click.argument("sweep_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--uri", help="The MLflow store; by default the one the sweep was to be tracked in.")
+@click.option("--experiment", help="The experiment; by default the sweep's own.")
+def publish(sweep_dir: Path, uri: str | None, experiment: str | None) -> None:
+    """Publish a sweep's folder; what MLflow has already is left alone."""
+    from .sweep.publish import publish_sweep, tracker_of
+
+    try:
+        tracker = tracker_of(sweep_dir, uri, experiment)
+        done = publish_sweep(sweep_dir.resolve(), tracker)
+    except ConfigError as error:
+        click.echo(f"sonar-eval: {error}", err=True)
+        sys.exit(2)
+    failed = [cell for cell in done if cell.run_id is None]
+    for cell in failed:
+        click.echo(f"not published: {cell.name}: {cell.reason}", err=True)
+    click.echo(f"{len(done) - len(failed)} of {len(done)} cells are in MLflow. {tracker.how_to_look()}")
+    sys.exit(1 if failed else 0)
+
+
+@tracking.command()
+@click.option("--uri", default="sqlite:///mlflow.db", show_default=True, help="The MLflow store.")
+@click.option("--silent-hours", default=24.0, show_default=True, help="How long another host may show no life.")
+def reconcile(uri: str, silent_hours: float) -> None:
+    """Close the runs that a killed process left open."""
+    from .tracking.mlflow import absolute_uri, sqlite_path
+    from .tracking.mlflow import reconcile as close_open_runs
+
+    address = absolute_uri(uri, Path.cwd())
+    path = sqlite_path(address)
+    if path is not None and not path.is_file():
+        raise click.ClickException(f"there is no store {uri}; name one with --uri")
+    try:
+        closed = close_open_runs(address, silent_for_s=silent_hours * 3600)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    for run in closed:
+        click.echo(f"KILLED {run.name}: {run.reason}")
+    click.echo(f"{len(closed)} runs closed")
 
 
 for command in (compare, gate, plan, judge_check):

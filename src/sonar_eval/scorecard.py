@@ -8,10 +8,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .metrics import ScenarioReport, first_held
+from .metrics import AssertionMetric, ScenarioReport, first_held
 from .stats import pass_at_k, pass_hat_k, quantile, wilson
 from .usage import Role, Spend, total_cost
 
+HEADLINES = tuple(
+    "pass_rate pass_rate_ci_low pass_rate_ci_high pass_hat_k pass_at_k judge_mean safety_violations trials_asked "
+    "trials_judged trials_errored trials_ungraded trials_cut_off trials_not_exercised turns_mean tokens_mean "
+    "latency_p50_s latency_p95_s cost_usd".split()
+)
 _DIGITS = 4
 _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]")
 
@@ -48,6 +53,22 @@ def clean_name(name: str) -> str:
     if cleaned and cleaned == name:
         return name
     return f"{cleaned or 'x'}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:6]}"
+
+
+def original_names(report: ScenarioReport) -> dict[str, str]:
+    """Return the assertions whose names had to be changed for a metric: the clean name, and what it was."""
+    named = _distinct(report)
+    return {clean: metric.name for clean, metric in named if clean != metric.name}
+
+
+def _distinct(report: ScenarioReport) -> list[tuple[str, AssertionMetric]]:
+    """Name the assertions of a report; the second of one name is told from the first."""
+    seen: dict[str, int] = {}
+    found = []
+    for metric in report.assertions:
+        times = seen[metric.name] = seen.get(metric.name, 0) + 1
+        found.append((clean_name(metric.name if times == 1 else f"{metric.name} ({times})"), metric))
+    return found
 
 
 def _headlines(report: ScenarioReport) -> Iterable[Score]:
@@ -109,8 +130,7 @@ def _held(report: ScenarioReport, name: str) -> list[bool | None]:
 
 
 def _assertions(report: ScenarioReport) -> Iterable[Score]:
-    for metric in report.assertions:
-        name = clean_name(metric.name)
+    for name, metric in _distinct(report):
         if not metric.k:
             continue
         if report.stopped_early:

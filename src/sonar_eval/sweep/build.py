@@ -21,6 +21,7 @@ from ..errors import ConfigError
 from ..grader import Grader
 from ..interceptor import Action, FaultRule, FaultSpec, Fidelity
 from ..llm import LLMClient, LLMConfig, make_client, make_config, make_price
+from ..tracking import TRACES, Content
 from ..trial import GraderFactory
 from ..usage import Price
 from .checks import build_assertion
@@ -61,6 +62,8 @@ def check(conf: SweepConf) -> None:
     _check_bot(conf)
     _known("ingest.type", conf.ingest.type, ("embedded", "external"))
     _known("tracking.type", conf.tracking.type, ("mlflow", "none"))
+    _known("tracking.traces", conf.tracking.traces, TRACES)
+    Content.of(conf.tracking.content, conf.tracking.redact)
 
 
 def _check_model(model: ModelConf) -> None:

@@ -25,9 +25,8 @@ from ..orchestrator import Orchestrator
 from ..records import scenario_record
 from ..report import render_transcript
 from ..results import TrialResult
-from ..scorecard import scorecard
 from ..store import TRIALS_FILE, JSONFileStore, finished_trials, read_jsonl
-from ..tracking import CellRecord, NullTracker, Tracker
+from ..tracking import Content, NullTracker, Tracker
 from ..tracking.mlflow import MLflowTracker, absolute_uri
 from ..usage import total_cost
 from .build import build_adapter, build_grader_factory, build_scenario, build_task, build_user, read_config
@@ -36,12 +35,15 @@ from .grid import cell_name
 from .interrupt import listening
 from .key import changed_parts, fingerprint
 from .lock import FolderLock
+from .publish import UNPUBLISHED, how_to_catch_up, one_reason, publish_cell
 from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
 from .schema import SweepConf, TrackingConf
 
 log = logging.getLogger(__name__)
 
 _NOT_OF_A_CELL = ("hydra", "tracking", "resume", "dry_run", "fail_fast")
+# Whether this process has said that the tracker is away.
+_told = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def _run_job(cfg: DictConfig, cell: Cell) -> dict[str, Any]:
         "choices": cell.choices,
         "varies": cell.varies,
         "began": cell.began,
+        "config": None,
         "started_ms": int(time.time() * 1000),
         "report": None,
         "error": None,
@@ -105,6 +108,7 @@ def _run_job(cfg: DictConfig, cell: Cell) -> dict[str, Any]:
     report: ScenarioReport | None = None
     before = WAITS.read()
     try:
+        result["config"] = task_part(cfg)
         conf = read_config(cfg)
         report = _run(conf, cell)
         result["report"], result["error"] = scenario_record(report), report.error or _interrupted(report)
@@ -116,7 +120,7 @@ def _run_job(cfg: DictConfig, cell: Cell) -> dict[str, Any]:
     if result["error"] and cfg.fail_fast:
         stop.write_text(cell.name, encoding="utf-8")
     _write_result(cell, result)
-    _publish(cfg, cell, result, report)
+    _publish(cfg, cell, result)
     _write_result(cell, result)
     if report is not None and _interrupted(report):
         # Everything is on disk and published; what is left is to start no further cell.
@@ -166,7 +170,8 @@ def make_tracker(conf: TrackingConf, launched_in: Path) -> Tracker:
     """Make the tracker that the configuration names."""
     if conf.type == "none":
         return NullTracker()
-    return MLflowTracker(absolute_uri(conf.uri, launched_in), conf.experiment)
+    content = Content.of(conf.content, conf.redact)
+    return MLflowTracker(absolute_uri(conf.uri, launched_in), conf.experiment, traces=conf.traces, content=content)
 
 
 def _cell() -> Cell:
@@ -293,28 +298,20 @@ def _write_transcripts(cell: Cell) -> None:
     write_json(cell.folder / "conversation_ids.json", dict(sorted(conversations.items())))
 
 
-def _publish(cfg: DictConfig, cell: Cell, result: dict[str, Any], report: ScenarioReport | None) -> None:
+def _publish(cfg: DictConfig, cell: Cell, result: dict[str, Any]) -> None:
     """Hand the cell to the tracker; that it fails is told, and costs none of the records."""
+    global _told
     try:
         tracking: TrackingConf = OmegaConf.to_object(cfg.tracking)  # type: ignore[assignment]  # a typed node
-        result["run_id"] = make_tracker(tracking, cell.launched_in).publish(
-            CellRecord(
-                cell.name,
-                cell.key,
-                {**cell.choices, **cell.varies},
-                task_part(cfg),
-                cell.folder,
-                scorecard(report) if report is not None else [],
-                result["report"],
-                result["error"],
-                result["started_ms"],
-            ),
-            tracking.parent_run_id or "",
-        )
+        tracker = make_tracker(tracking, cell.launched_in)
+        result["run_id"] = publish_cell(cell.folder, tracker, tracking.parent_run_id or "") or None
     except Exception as error:
-        reason = " ".join(describe(error).split())[:300]
-        log.error("cell %s is on disk, but was not published: %s", cell.name, reason)
-        result["error"] = result["error"] or f"not published: {reason}"
+        reason = one_reason(error)
+        result["error"] = result["error"] or f"{UNPUBLISHED}{reason}"
+        if not _told:
+            log.error("%s is on disk, but was not published: %s; the sweep goes on", cell.name, reason)
+            log.error("afterwards: %s", how_to_catch_up(cell.folder.parent))
+        _told = True
 
 
 def _write_result(cell: Cell, result: Mapping[str, Any]) -> None:

@@ -174,6 +174,9 @@ class TrackingConf:
     type: str = MISSING
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "sonar-eval"
+    traces: str = "trial"
+    content: str = "full"
+    redact: list[str] = field(default_factory=list)
     parent_run_id: str | None = None
 
 

@@ -23,6 +23,7 @@ from .grid import PlannedCell
 from .job import make_tracker
 from .lock import FolderLock
 from .plan import Plan, locked
+from .publish import tracking_record
 from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, write_json
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def open_session(config: DictConfig, plan: Plan) -> Session:
         )
     tracker = make_tracker(plan.cells[0].conf.tracking, plan.launched_in)
     key = str(plan.before.get("key") or f"{plan.folder.name}-{uuid4().hex[:8]}")
-    sweep_id = tracker.start_sweep(plan.folder.name, shlex.join(["sonar-eval", "sweep", *_command()]))
+    sweep_id = tracker.start_sweep(plan.folder.name, shlex.join(["sonar-eval", "sweep", *_command()]), key=key)
     try:
         lock = plan.lock or locked(plan.folder)
         session = Session(plan.folder, plan.cells, plan.to_run, tracker, sweep_id, lock)
@@ -138,6 +139,7 @@ def _write(session: Session, plan: Plan, key: str) -> None:
         "varies": list(dict.fromkeys(key for cell in plan.cells for key in cell.varies)),
         "sweep_id": session.sweep_id,
         "key": key,
+        "tracking": tracking_record(plan.cells[0].conf.tracking, plan.launched_in),
         "command": _command(),
         "began": session.began,
         "current": [cell.key for cell in plan.cells],

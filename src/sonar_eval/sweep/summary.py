@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import SonarEvalError
 from ..report import result_table
 from .plan import Plan
+from .publish import how_to_catch_up, unpublished
 from .session import Session, rows
 
 DEBUG = "SONAR_DEBUG"
@@ -43,6 +44,8 @@ def tell_results(session: Session) -> int:
         if lines:
             print(f"\n{len(lines)} of {len(session.cells)} cells {told}:")
             print("\n".join(f"  {name}: {reason}" for name, reason in lines))
+    if any(unpublished(results)):
+        print(f"All trials are on disk. When the tracker is back: {how_to_catch_up(_near(str(session.folder)))}")
     return 1
 
 

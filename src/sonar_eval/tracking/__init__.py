@@ -1,5 +1,6 @@
-"""Where results go: the contract, and MLflow."""
+"""Where results go: the contract, what text may get there, and MLflow."""
 
-from .contract import CellRecord, NullTracker, Tracker
+from .content import Content
+from .contract import TRACES, CellRecord, NullTracker, Tracker
 
-__all__ = ["CellRecord", "NullTracker", "Tracker"]
+__all__ = ["TRACES", "CellRecord", "Content", "NullTracker", "Tracker"]

@@ -1,0 +1,204 @@
+"""Publishing what a sweep left on disk: at the end of each job, and again by hand when the tracker was away."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, describe
+from ..metrics import ScenarioReport, roll_up
+from ..records import read_trial
+from ..scorecard import original_names, scorecard
+from ..store import TRIALS_FILE, read_jsonl
+from ..tracking import CellRecord, Content, Tracker
+from ..tracking.mlflow import MLflowTracker, absolute_uri
+from .resume import RESULT_FILE, SWEEP_FILE, write_json
+from .schema import TrackingConf
+
+log = logging.getLogger(__name__)
+
+UNPUBLISHED = "not published: "
+
+
+@dataclass(frozen=True)
+class Published:
+    """What became of one cell: the run it stands in, or why it stands in none."""
+
+    name: str
+    run_id: str | None
+    reason: str | None = None
+
+
+def publish_cell(folder: Path, tracker: Tracker, sweep_id: str) -> str:
+    """Hand the cell in `folder` to the tracker and return the id it got; safe to repeat.
+
+    Everything is read from the folder: the result, the configuration beside it, the records of the trials.
+    """
+    return tracker.publish(read_cell(folder), sweep_id)
+
+
+def publish_sweep(sweep_dir: Path, tracker: Tracker) -> list[Published]:
+    """Bring the tracker up to date with a sweep's folder, and close the sweep there as it ended.
+
+    Raises `ConfigError` when the folder holds no sweep or the tracker cannot be used.
+    """
+    known = read_sweep(sweep_dir)
+    folders = _cells(sweep_dir, known)
+    command = " ".join(["sonar-eval", "sweep", *map(str, known.get("command", ()))])
+    sweep_id = tracker.start_sweep(sweep_dir.name, command, key=sweep_key(sweep_dir), reopen=False)
+    done = [_publish_one(folder, tracker, sweep_id) for folder in folders]
+    whole = _whole(known, folders) and all(entry.run_id is not None for entry in done)
+    tracker.end_sweep(sweep_id, _ending(folders) if whole else "KILLED", correct=whole)
+    return done
+
+
+def _cells(sweep_dir: Path, known: Mapping[str, Any]) -> list[Path]:
+    """List the folders of finished cells as they were begun, without those that a changed cell took the place of."""
+    planned = {str(row["key"]) for row in known.get("plan", ())}
+    found = (path.parent for path in sweep_dir.glob(f"*/{RESULT_FILE}"))
+    return sorted((folder for folder in found if not planned or folder.name in planned), key=_started)
+
+
+def _whole(known: Mapping[str, Any], folders: list[Path]) -> bool:
+    if "current" in known:
+        return {folder.name for folder in folders} >= set(known["current"])
+    return len(folders) >= int(known.get("cells") or 0)
+
+
+def _ending(folders: list[Path]) -> str:
+    results = [_read(folder / RESULT_FILE) for folder in folders]
+    return "FAILED" if any(result["error"] or result.get("incomplete") for result in results) else "FINISHED"
+
+
+def _publish_one(folder: Path, tracker: Tracker, sweep_id: str) -> Published:
+    result = _read(folder / RESULT_FILE)
+    try:
+        run_id = publish_cell(folder, tracker, sweep_id)
+    except Exception as error:
+        log.debug("cell %s was not published", result["name"], exc_info=True)
+        return Published(result["name"], None, one_reason(error))
+    if result.get("run_id") != run_id or str(result["error"] or "").startswith(UNPUBLISHED):
+        error_then = None if str(result["error"] or "").startswith(UNPUBLISHED) else result["error"]
+        write_json(folder / RESULT_FILE, {**result, "run_id": run_id, "error": error_then})
+    return Published(result["name"], run_id)
+
+
+def read_cell(folder: Path) -> CellRecord:
+    """Read a finished cell from its folder."""
+    result = _read(folder / RESULT_FILE)
+    records = _last_of_each(folder)
+    config = result.get("config") or {}
+    report = _report(result, config, records)
+    error = result["error"]
+    return CellRecord(
+        result["name"],
+        result["key"],
+        {**result["choices"], **result["varies"]},
+        config,
+        folder,
+        scorecard(report) if report is not None else [],
+        result["report"],
+        None if str(error or "").startswith(UNPUBLISHED) else error,
+        result["started_ms"],
+        records,
+        sweep_key(folder.parent),
+        original_names(report) if report is not None else {},
+    )
+
+
+def _last_of_each(folder: Path) -> list[dict[str, Any]]:
+    """Return the records in trial order; of several of one trial the last holds."""
+    last = {record["index"]: record for record in read_jsonl(folder / TRIALS_FILE)}
+    return [last[index] for index in sorted(last)]
+
+
+def _report(
+    result: Mapping[str, Any], config: Mapping[str, Any], records: list[dict[str, Any]]
+) -> ScenarioReport | None:
+    """Roll the trials up again, by the rules the cell was run under."""
+    if result["report"] is None:
+        return None
+    scenario, grader = config.get("scenario") or {}, config.get("grader") or {}
+    return roll_up(
+        result["report"]["scenario"],
+        [read_trial(record) for record in records],
+        k=result["report"]["k"],
+        grader_required=bool(grader.get("required", False)),
+        grader_threshold=float(grader.get("threshold", 0.7)),
+        strict_faults=bool(scenario.get("strict_faults", False)),
+    )
+
+
+def read_sweep(sweep_dir: Path) -> dict[str, Any]:
+    """Read what a sweep wrote about itself; raises `ConfigError` when there is none."""
+    path = sweep_dir / SWEEP_FILE
+    if not path.is_file():
+        raise ConfigError(f"{sweep_dir} holds no sweep: expected {SWEEP_FILE} in it; name the folder a sweep printed")
+    return _read(path)
+
+
+def sweep_key(sweep_dir: Path) -> str:
+    """Return what names a sweep in every tracker: its folder's name, and what it wrote when it was opened."""
+    path = sweep_dir / SWEEP_FILE
+    if not path.is_file():
+        return ""
+    known = _read(path)
+    return str(known.get("key") or f"{sweep_dir.name}-{_hash(json.dumps(known, sort_keys=True))}")
+
+
+def tracking_record(conf: TrackingConf, launched_in: Path) -> dict[str, Any]:
+    """Return how a sweep is tracked, to publish it by the same rules later; without the password of a store."""
+    return {
+        "uri": None if "@" in conf.uri else absolute_uri(conf.uri, launched_in),
+        "experiment": conf.experiment,
+        "traces": conf.traces,
+        "content": conf.content,
+        "redact": list(conf.redact),
+    }
+
+
+def tracker_of(sweep_dir: Path, uri: str | None = None, experiment: str | None = None) -> Tracker:
+    """Make the tracker that a sweep was run with, or one elsewhere by the same rules for text."""
+    told = read_sweep(sweep_dir).get("tracking") or {}
+    chosen = absolute_uri(uri, Path.cwd()) if uri else told.get("uri")
+    if not chosen:
+        raise ConfigError(f"{sweep_dir} does not tell the whole address of its store; name it with --uri")
+    return MLflowTracker(
+        chosen,
+        experiment or told.get("experiment") or "sonar-eval",
+        traces=told.get("traces", "trial"),
+        content=Content.of(told.get("content", "full"), told.get("redact", ())),
+    )
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _started(folder: Path) -> int:
+    return int(_read(folder / RESULT_FILE)["started_ms"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def one_reason(error: BaseException) -> str:
+    """Say in one line why a cell was not published."""
+    return " ".join(describe(error).split())[:300]
+
+
+def how_to_catch_up(sweep_dir: Path | str) -> str:
+    """Name the command that publishes what could not be."""
+    return f"sonar-eval tracking publish {sweep_dir}"
+
+
+def unpublished(results: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Pick the results that stand in no tracker although they should."""
+    return (result for result in results if str(result["error"] or "").startswith(UNPUBLISHED))

@@ -1,0 +1,10 @@
+"""Sweeps in MLflow: a parent run per sweep, a child run per cell, a trace per trial, and views to compare them.
+
+MLflow is imported when the first call needs it: that alone takes seconds.
+"""
+
+from .reconcile import reconcile
+from .store import absolute_uri, sqlite_path
+from .tracker import MLflowTracker
+
+__all__ = ["MLflowTracker", "absolute_uri", "reconcile", "sqlite_path"]

@@ -1,0 +1,51 @@
+"""The system prompts of a sweep in MLflow's prompt registry, one version per text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from ..contract import CellRecord
+
+_LONGEST = 100_000
+_HASH = "sonar.sha256"
+
+
+class PromptShelf:
+    """Register prompts and remember which version holds which text."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._known: dict[tuple[str, str], str] = {}
+
+    def link(self, cell: CellRecord) -> str | None:
+        """Return the value of the tag that links a run to its prompt, registering its text when it is not there.
+
+        Prompts are named after bot and prompt; None where there is no text to register.
+        """
+        text = (cell.config.get("prompt") or {}).get("text")
+        if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST:
+            return None
+        made_of = (cell.choices.get("bot"), cell.choices.get("prompt"))
+        name = re.sub(r"[^\w.\-]", "_", ".".join(part for part in made_of if part), flags=re.ASCII) or "prompt"
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        known = (name, digest)
+        if known not in self._known:
+            self._known[known] = self._find(name, digest) or self._register(name, digest, text)
+        return json.dumps([{"name": name, "version": self._known[known]}])
+
+    def _find(self, name: str, digest: str) -> str | None:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            found = self._client.search_model_versions(f"name = '{name}'")
+        except MlflowException:
+            return None
+        same = [int(version.version) for version in found if (version.tags or {}).get(_HASH) == digest]
+        return str(min(same)) if same else None
+
+    def _register(self, name: str, digest: str, text: str) -> str:
+        made = self._client.register_prompt(name, text, tags={_HASH: digest})
+        return str(made.version)
