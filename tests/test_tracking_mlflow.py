@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import http.server
 import json
+import math
 import threading
 import time
 from dataclasses import replace
 
 import pytest
 
-from sonar_eval import ConfigError
-from sonar_eval.scorecard import Score
+from fakes import errored_trial, judged_trial
+from sonar_eval import AssertionResult, ConfigError, ConversationLog, Severity, Turn
+from sonar_eval.metrics import roll_up
+from sonar_eval.records import trial_record
+from sonar_eval.scorecard import Score, original_names, scorecard
 from sonar_eval.tracking import CellRecord, NullTracker
 from sonar_eval.tracking.mlflow import MLflowTracker, absolute_uri, sqlite_path
 
@@ -249,3 +253,161 @@ def test_without_tracking_nothing_is_kept_and_that_is_said(tmp_path):
     assert tracker.start_sweep("one", "command") == ""
     tracker.end_sweep("", "FINISHED")
     assert "tracking=none" in tracker.how_to_look()
+
+
+# Names that MLflow refuses, and values that are no numbers.
+
+ODD = ["pass@k ok?", "a^b", "/lead", "日本", "x" * 300, "a@b", "a^b", "..", "a//b"]
+
+
+def test_metrics_of_any_name_are_logged_under_clean_distinct_and_stable_names(publish, client, tmp_path):
+    trials = [
+        replace(judged_trial(number), assertions=[AssertionResult(name, Severity.CAPABILITY, True) for name in ODD])
+        for number in range(2)
+    ]
+    report = roll_up("refund, 50% off (VIP)", trials, k=2)
+    scores, names = scorecard(report), original_names(report)
+    first, second = (publish(scores=scores, names=names) for _ in range(2))
+    rates = {name for name in first.data.metrics if name.startswith("assertion_pass_rate/")}
+    assert len(rates) == len(ODD)
+    assert first.data.metrics == second.data.metrics
+    assert {"pass_at_k", "pass_hat_k"} <= set(first.data.metrics)
+    path = client.download_artifacts(first.info.run_id, "metric_names.json", str(tmp_path))
+    with open(path, encoding="utf-8") as file:
+        told = json.load(file)
+    assert set(told.values()) == set(ODD) - {"日本"}
+    assert {f"assertion_pass_rate/{clean}" for clean in told} == rates - {"assertion_pass_rate/日本"}
+    assert "pass@k ok?" in first.data.tags["sonar.metric_names"]
+
+
+def test_what_has_no_finite_value_is_not_logged_and_is_named(publish):
+    scores = [Score("pass_rate", 0.5), Score("turns_mean", math.nan), Score("odd/x", math.inf)]
+    run = publish(scores=scores)
+    assert run.data.metrics == {"pass_rate": 0.5}
+    missing = run.data.tags["sonar.not_measured"].split(", ")
+    assert {"judge_mean", "turns_mean", "odd/x"} <= set(missing)
+    assert "pass_rate" not in missing
+
+
+def test_a_cell_is_an_evaluation_of_a_scenario_of_which_the_digest_tells_any_change(publish):
+    runs = [publish(config={"scenario": {"name": "s", "max_turns": turns}}) for turns in (5, 5, 6)]
+    inputs = [run.inputs.dataset_inputs[0] for run in runs]
+    assert inputs[0].dataset.name == "s"
+    assert inputs[0].dataset.digest == inputs[1].dataset.digest != inputs[2].dataset.digest
+    assert inputs[0].tags[0].value == "evaluation"
+
+
+def test_a_prompt_is_registered_once_per_text_and_linked_to_its_runs(publish, client):
+    texts = ("Be kind.", "Be kind.", "Be brief.")
+    made_of = {"bot": "cafe", "prompt": "polite", "scenario": "s", "fault": "f"}
+    runs = [publish(choices=made_of, config={"prompt": {"text": text}}) for text in texts]
+    linked = [json.loads(run.data.tags["mlflow.linkedPrompts"]) for run in runs]
+    assert linked[0] == linked[1] == [{"name": "cafe.polite", "version": "1"}]
+    assert linked[2] == [{"name": "cafe.polite", "version": "2"}]
+    assert client.get_prompt_version("cafe.polite", 2).template == "Be brief."
+    assert "mlflow.linkedPrompts" not in publish(config={"prompt": {"text": ""}}).data.tags
+
+
+def test_an_experiment_that_was_there_before_gets_the_views_and_keeps_its_own_words(uri, client):
+    made = client.create_experiment("theirs", tags={"mlflow.note.content": "Ours."})
+    MLflowTracker(uri, "theirs").start_sweep("one", "command")
+    tags = client.get_experiment(made).tags
+    assert tags["mlflow.note.content"] == "Ours."
+    views = [json.loads(value)["name"] for key, value in tags.items() if key.startswith("mlflow.sharedViewState.")]
+    assert sorted(views) == ["By fault", "Leaderboard"]
+
+
+# Traces.
+
+
+def traced(client, run):
+    """Return the traces of a run, oldest first."""
+    where = f"run_id = '{run.info.run_id}'"
+    found = client.search_traces(locations=[run.info.experiment_id], filter_string=where)
+    return sorted(found, key=lambda trace: trace.info.request_preview)
+
+
+def trial_records(*trials):
+    return [trial_record("s", trial) for trial in trials]
+
+
+def test_every_trial_is_a_trace_with_its_verdicts(publish, client):
+    run = publish(records=trial_records(judged_trial(0, True, False), judged_trial(1, None)))
+    first, second = traced(client, run)
+    assert (first.info.request_preview, second.info.request_preview) == ("s / f / trial 1", "s / f / trial 2")
+    assert (first.info.client_request_id, first.info.tags["conversation_id"]) == ("c0", "c0")
+    assert first.info.trace_metadata["mlflow.sourceRun"] == run.info.run_id
+    assert "mlflow.trace.session" not in first.info.trace_metadata
+    assert {found.name: found.feedback.value for found in first.info.assessments} == {
+        "all_passed": False,
+        "a0": True,
+        "a1": False,
+    }
+    (unknown,) = [found for found in second.info.assessments if found.name == "a0"]
+    assert (unknown.feedback.value, unknown.feedback.error.error_code) == (None, "NO_VERDICT")
+    assert [span.name for span in first.data.spans] == ["conversation", "turn 1"]
+    assert first.data.spans[0].inputs == {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_a_trial_that_somebody_spoilt_is_an_error_with_a_name(publish, client):
+    (trace,) = traced(client, publish(records=trial_records(errored_trial(0))))
+    assert (trace.info.state.value, trace.info.tags["failed_by"]) == ("ERROR", "ingest")
+
+
+@pytest.mark.parametrize(("traces", "number"), [("trial", 1), ("turn", 2), ("none", 0)])
+def test_what_becomes_a_trace_can_be_chosen(uri, client, tmp_path, traces, number):
+    tracker = MLflowTracker(uri, "chosen", traces=traces)
+    log = ConversationLog("c0", [Turn("hi", ("ok",)), Turn("bye", ("bye",))], True)
+    records = trial_records(replace(judged_trial(0, True), log=log))
+    cell = CellRecord("n", traces, {"scenario": "s", "fault": "f"}, {}, tmp_path / "none", records=records)
+    run = client.get_run(tracker.publish(cell, tracker.start_sweep(traces, "command")))
+    found = traced(client, run)
+    assert len(found) == number
+    sessions = {trace.info.trace_metadata.get("mlflow.trace.session") for trace in found}
+    assert sessions == ({"c0"} if traces == "turn" else {None} if number else set())
+
+
+def test_an_unknown_kind_of_trace_is_refused(uri):
+    with pytest.raises(ConfigError, match=r"tracking\.traces: expected trial, turn, none; got 'all'"):
+        MLflowTracker(uri, "x", traces="all")
+
+
+def test_the_trials_are_a_table_that_can_be_compared_across_runs(publish, client, tmp_path):
+    run = publish(records=trial_records(judged_trial(0, True, None), errored_trial(1)))
+    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [{"path": "trials.json", "type": "table"}]
+    path = client.download_artifacts(run.info.run_id, "trials.json", str(tmp_path))
+    with open(path, encoding="utf-8") as file:
+        table = json.load(file)
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [row["outcome"] for row in rows] == ["judged", "errored"]
+    assert (rows[0]["a0"], rows[0]["a1"], rows[1]["a0"]) == (True, "unknown", None)
+    assert rows[1]["why"] == "ingest: no answer"
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """A server whose host check lets only its health check through."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self):
+        self.send_response(403)
+        self.end_headers()
+        self.wfile.write(b"Invalid Host header - possible DNS rebinding attack detected")
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+def test_a_server_that_refuses_our_name_for_it_is_told_with_the_remedy():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with pytest.raises(ConfigError, match=r"refuses this host name .*--allowed-hosts '127\.0\.0\.1:\*"):
+            MLflowTracker(f"http://127.0.0.1:{server.server_port}", "x").start_sweep("one", "command")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -223,15 +223,16 @@ class _Drawing:
         rows = list(rows)
         ids = {_place(row): self._keep_id(row) for row in rows}
         for row in rows:
+            mine = ids[_place(row)]
             parent = ids.get((row.get("trace_id"), row.get("parent_span_id")), above)
-            yield self._bot_span(row, ids[_place(row)], parent)
+            yield self._bot_span(row, mine, parent if parent != mine else above)
 
     def _bot_span(self, row: Mapping[str, Any], span_id: str, parent: str) -> TraceSpan:
         start = _ns(row.get("started_at")) or self._start
         inputs, outputs = _in_and_out(row, self._content.get(_place(row), []))
         return TraceSpan(
             span_id,
-            parent if parent != span_id else None,
+            parent,
             str(row.get("tool_name") or row.get("name") or "span"),
             _TYPES.get(str(row.get("kind")), "UNKNOWN"),
             start,

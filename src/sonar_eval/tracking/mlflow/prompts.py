@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from typing import Any
 
+from ...errors import describe
 from ..contract import CellRecord
+
+log = logging.getLogger(__name__)
 
 _LONGEST = 100_000
 _HASH = "sonar.sha256"
@@ -32,17 +36,19 @@ class PromptShelf:
         name = re.sub(r"[^\w.\-]", "_", ".".join(part for part in made_of if part), flags=re.ASCII) or "prompt"
         digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         known = (name, digest)
-        if known not in self._known:
-            self._known[known] = self._find(name, digest) or self._register(name, digest, text)
+        try:
+            if known not in self._known:
+                self._known[known] = self._find(name, digest) or self._register(name, digest, text)
+        except Exception as error:
+            # Numbers and traces are not worth less for want of a link.
+            log.warning("the prompt was not registered as %s: %s", name, " ".join(describe(error).split())[:200])
+            return None
         return json.dumps([{"name": name, "version": self._known[known]}])
 
     def _find(self, name: str, digest: str) -> str | None:
-        from mlflow.exceptions import MlflowException
-
-        try:
-            found = self._client.search_model_versions(f"name = '{name}'")
-        except MlflowException:
-            return None
+        # Prompts are kept among the models, and left out of any search that does not name them.
+        where = f"name = '{name}' and tags.`mlflow.prompt.is_prompt` = 'true'"
+        found = self._client.search_model_versions(where)
         same = [int(version.version) for version in found if (version.tags or {}).get(_HASH) == digest]
         return str(min(same)) if same else None
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .store import check_server, connect
+from .store import check_server, connect, unusable
 
 HOST, PID, STARTED, ALIVE = "sonar.host", "sonar.pid", "sonar.process_started", "sonar.alive_ms"
 _PAGE = 1000
@@ -42,38 +41,35 @@ def reconcile(uri: str, *, silent_for_s: float = 24 * 3600.0) -> list[Closed]:
     Of a run of another host it is only known when it last showed a sign of life: it is given `silent_for_s`.
     """
     check_server(uri)
-    client = connect(uri)
-    closed = []
-    for run in _open_runs(client):
-        reason = _why_dead(run.data.tags, run.info.start_time, silent_for_s)
-        if reason is not None:
+    try:
+        client = connect(uri)
+        dead = [(run, reason) for run in _open_runs(client) if (reason := _why_dead(run, silent_for_s))]
+        for run, _ in dead:
             client.set_terminated(run.info.run_id, "KILLED")
-            closed.append(Closed(run.info.run_id, run.info.run_name, reason))
-    return closed
+    except Exception as error:
+        raise unusable(uri, error) from error
+    return [Closed(run.info.run_id, run.info.run_name, reason) for run, reason in dead]
 
 
-def _open_runs(client: Any) -> Iterator[Any]:
+def _open_runs(client: Any) -> list[Any]:
     experiments = [found.experiment_id for found in client.search_experiments(max_results=_PAGE)]
+    found: list[Any] = []
     token = None
-    found = []
     while True:
-        page = client.search_runs(
-            experiments,
-            "attributes.status = 'RUNNING' and tags.`sonar.kind` IN ('sweep', 'cell')",
-            max_results=_PAGE,
-            page_token=token,
-        )
-        found += page
+        where = "attributes.status = 'RUNNING'"
+        page = client.search_runs(experiments, where, max_results=_PAGE, page_token=token)
+        found += (run for run in page if run.data.tags.get("sonar.kind") in ("sweep", "cell"))
         token = page.token
         if not token:
-            return iter(found)
+            return found
 
 
-def _why_dead(tags: Mapping[str, str], started_ms: int, silent_for_s: float) -> str | None:
+def _why_dead(run: Any, silent_for_s: float) -> str | None:
+    tags = run.data.tags
     host, pid = tags.get(HOST), tags.get(PID, "")
     if host == socket.gethostname() and pid.isdigit():
         return None if _lives(int(pid), tags.get(STARTED, "")) else f"its process {pid} is gone"
-    silent_s = time.time() - int(tags.get(ALIVE) or started_ms or 0) / 1000
+    silent_s = time.time() - int(tags.get(ALIVE) or run.info.start_time or 0) / 1000
     if silent_s < silent_for_s:
         return None
     return f"no sign of life from {host or 'an unknown host'} for {silent_s / 3600:.1f} hours"

@@ -76,6 +76,11 @@ def check_server(uri: str) -> None:
         raise ConfigError(f"tracking: the API at {uri} answered {api.status_code}; is that an MLflow server?")
 
 
+def unusable(uri: str, error: BaseException) -> ConfigError:
+    """Say in one line that a store cannot be used."""
+    return ConfigError(f"tracking: cannot use {uri}: {' '.join(describe(error).split())[:300]}")
+
+
 def _credentials() -> dict[str, Any]:
     """Read what MLflow's own client reads."""
     user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")

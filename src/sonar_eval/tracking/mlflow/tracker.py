@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, describe
+from ...errors import ConfigError
 from ..content import Content
 from ..contract import TRACES, CellRecord
 from ..trace import ended_ms
@@ -20,7 +20,7 @@ from . import entries
 from .artifacts import copy_files
 from .prompts import PromptShelf
 from .reconcile import ALIVE, alive_now, process_tags
-from .store import artifact_folder, check_server, connect, is_server, sqlite_path
+from .store import artifact_folder, check_server, connect, is_server, sqlite_path, unusable
 from .traces import TraceWriter
 from .views import LEADERBOARD, NOTE, experiment_tags
 
@@ -73,7 +73,7 @@ class MLflowTracker:
         try:
             return self._open(name, command, key, reopen)
         except Exception as error:
-            raise ConfigError(f"tracking: cannot use {self._uri}: {' '.join(describe(error).split())[:300]}") from error
+            raise unusable(self._uri, error) from error
 
     def _open(self, name: str, command: str, key: str, reopen: bool) -> str:
         found = self._search(f"tags.`sonar.kind` = 'sweep' and tags.`sonar.sweep` = '{_quoted(key)}'") if key else []
