@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import describe
 from ..contract import CellRecord
+from .store import at_second_try
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class PromptShelf:
         known = (name, digest)
         try:
             if known not in self._known:
-                self._known[known] = self._find(name, digest) or self._register(name, digest, text)
+                self._known[known] = at_second_try(lambda: self._version(name, digest, text))
         except Exception as error:
             # Numbers and traces are not worth less for want of a link.
             log.warning("the prompt was not registered as %s: %s", name, " ".join(describe(error).split())[:200])
@@ -52,6 +53,10 @@ class PromptShelf:
         same = [int(version.version) for version in found if (version.tags or {}).get(_HASH) == digest]
         return str(min(same)) if same else None
 
-    def _register(self, name: str, digest: str, text: str) -> str:
+    def _version(self, name: str, digest: str, text: str) -> str:
+        found = self._find(name, digest)
+        if found is not None:
+            return found
         made = self._client.register_prompt(name, text, tags={_HASH: digest})
-        return str(made.version)
+        # Of two jobs that registered it at once, both take the first.
+        return self._find(name, digest) or str(made.version)

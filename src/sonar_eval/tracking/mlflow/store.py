@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import ConfigError, describe
 from ...web import is_loopback
@@ -19,6 +22,10 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
 }
 _PATIENCE_S = 5.0
+_TRIES, _PAUSE_S = 3, 0.2
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 def connect(uri: str) -> Any:
@@ -74,6 +81,17 @@ def check_server(uri: str) -> None:
         )
     if api.status_code != 200:
         raise ConfigError(f"tracking: the API at {uri} answered {api.status_code}; is that an MLflow server?")
+
+
+def at_second_try(call: Callable[[], T]) -> T:
+    """Call again when it fails: of two jobs that add one and the same row, the second finds it there then."""
+    for _ in range(_TRIES - 1):
+        try:
+            return call()
+        except Exception as error:
+            log.debug("tried again after %s", describe(error))
+            time.sleep(_PAUSE_S)
+    return call()
 
 
 def unusable(uri: str, error: BaseException) -> ConfigError:

@@ -20,7 +20,7 @@ from . import entries
 from .artifacts import copy_files
 from .prompts import PromptShelf
 from .reconcile import ALIVE, alive_now, process_tags
-from .store import artifact_folder, check_server, connect, is_server, sqlite_path, unusable
+from .store import artifact_folder, at_second_try, check_server, connect, is_server, sqlite_path, unusable
 from .traces import TraceWriter
 from .views import LEADERBOARD, NOTE, experiment_tags
 
@@ -144,7 +144,8 @@ class MLflowTracker:
         )
         asked = entries.dataset(cell)
         data = Dataset(asked["name"], asked["digest"], "code", asked["source"])
-        self._client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])])
+        inputs = [DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])]
+        at_second_try(lambda: self._client.log_inputs(run_id, inputs))
         self._put_artifacts(run_id, cell)
         if self._traces != "none" and cell.records:
             self._trace_writer.write(run_id, cell)
