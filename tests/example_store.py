@@ -73,7 +73,7 @@ def tracking_server(store: str, folder: Path) -> Iterator[str]:
             command, cwd=folder, stdout=out, stderr=out, env={**os.environ, **variables}, start_new_session=True
         )
     try:
-        _wait_for(f"http://127.0.0.1:{port}/health", server, log)
+        wait_for(f"http://127.0.0.1:{port}/health", server, log)
         yield f"http://127.0.0.1:{port}"
     finally:
         end(server)
@@ -91,7 +91,8 @@ def end(server: subprocess.Popen[bytes]) -> None:
             pass
 
 
-def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a server answers."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         if server.poll() is not None:

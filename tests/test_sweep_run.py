@@ -454,7 +454,9 @@ def test_a_store_that_breaks_on_the_way_costs_none_of_the_records(tmp_path):
     (tmp_path / "my_bots.py").write_text(BOTS, encoding="utf-8")
     swept = sweep(tmp_path, "bot=mine", "bot.adapter=my_bots:Vandal", "task.k=2")
     assert swept.status == 1
-    assert "not published: MlflowException: (sqlite3.DatabaseError)" in swept.out.splitlines()[-1]
+    failed, remedy = swept.out.splitlines()[-2:]
+    assert "not published: MlflowException: (sqlite3.DatabaseError)" in failed
+    assert remedy.endswith(f"sonar-eval tracking publish sweeps/{swept.folder.name}")
     assert [record["outcome"] for record in swept.trials()] == ["judged", "judged"]
     assert len(list(swept.folder.glob("*/transcripts/*.md"))) == 2
     assert "Traceback" not in swept.err
