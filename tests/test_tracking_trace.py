@@ -25,6 +25,7 @@ from sonar_eval import (
 from sonar_eval.records import trial_record
 from sonar_eval.tracking.assessment import assess
 from sonar_eval.tracking.trace import ended_ms, trial_traces
+from sonar_eval.verdict import CriterionResult, CriterionVerdict
 
 CHOICES = {"model": "m", "prompt": "p", "scenario": "refund", "fault": "outage"}
 AGENT, CHAT, TOOL, LATER = "00000000000000a1", "00000000000000a2", "00000000000000a3", "00000000000000a4"
@@ -260,17 +261,14 @@ def test_a_judge_that_gave_no_verdict_gave_no_score():
 
 
 @pytest.mark.parametrize(
-    "criteria",
-    [
-        {"tone": {"score": 0.5, "reasoning": "curt"}},
-        [{"name": "tone", "score": 0.5, "reasoning": "curt"}],
-        [{"criterion": "tone", "score": 0.5, "evidence": "curt"}],
-    ],
+    ("verdict", "value", "error"),
+    [("passed", True, None), ("failed", False, None), ("cannot_tell", None, "cannot tell: curt")],
 )
-def test_each_criterion_of_the_judge_is_a_finding(criteria):
-    grader = {"score": 1.0, "reasoning": "", "passed": True, "error": None, "criteria": criteria}
-    found = found_in(judged_trial(), grader=grader)["judge/tone"]
-    assert (found.value, found.rationale, found.by_judge) == (0.5, "curt", True)
+def test_each_criterion_of_the_judge_is_a_finding(verdict, value, error):
+    criteria = (CriterionResult("tone", CriterionVerdict(verdict), "curt"),)
+    grader = GraderResult(1.0, "", True, criteria=criteria)
+    found = found_in(replace(judged_trial(), grader=grader, judge_asked=True))["judge/tone"]
+    assert (found.value, found.rationale, found.by_judge, found.error) == (value, "curt", True, error)
 
 
 def test_two_assertions_of_one_name_are_two_findings():

@@ -61,25 +61,15 @@ def _judge(record: Mapping[str, Any]) -> Iterator[Assessment]:
     notes = {"passed": str(bool(grader["passed"])).lower()}
     missing = grader.get("error") or ("no score" if grader["score"] is None else None)
     yield Assessment("judge", grader["score"], str(grader["reasoning"]), True, missing, notes)
-    yield from (_criterion(name, row) for name, row in _criteria(grader.get("criteria")))
+    yield from (_criterion(row) for row in grader.get("criteria") or ())
 
 
-def _criteria(found: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(found, Mapping):
-        yield from ((str(name), row) for name, row in found.items())
-    elif isinstance(found, list):
-        for place, row in enumerate(found):
-            named = row.get("name") or row.get("criterion") if isinstance(row, Mapping) else None
-            yield str(named or place + 1), row
-
-
-def _criterion(name: str, row: Any) -> Assessment:
-    """Read one criterion, however much was said about it."""
-    facts = row if isinstance(row, Mapping) else {"score": row}
-    values = (facts.get(key) for key in ("score", "passed", "met", "verdict"))
-    value = next((value for value in values if value is not None), None)
-    rationale = str(facts.get("reasoning") or facts.get("reason") or facts.get("evidence") or "")
-    return Assessment(f"judge/{name}", value, rationale, True, None if value is not None else rationale or "no verdict")
+def _criterion(row: Mapping[str, Any]) -> Assessment:
+    """Read one criterion; one the judge could not tell is neither true nor false."""
+    said, reason = str(row["verdict"]), str(row["reason"])
+    value = {"passed": True, "failed": False}.get(said)
+    missing = None if value is not None else f"{said.replace('_', ' ')}: {reason}".removesuffix(": ")
+    return Assessment(f"judge/{row['name']}", value, reason, True, missing)
 
 
 def _later(record: Mapping[str, Any]) -> dict[str, str]:

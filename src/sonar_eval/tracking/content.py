@@ -36,7 +36,7 @@ _MADE = frozenset(
 _NAMES = _MADE | frozenset(
     "action adapter call_id check ended_by error_type experiment fidelity framework import kind model name outcome "
     "owner project provider role scenario scopes severity source status step success_basis target tenant "
-    "tokens_basis tool tool_name type".split()
+    "tokens_basis tool tool_name type verdict".split()
 )
 # Below these keys stands the content itself, whatever its type.
 _CONTENTS = frozenset("extra_body final_state offline_user params payload seed value values".split())
