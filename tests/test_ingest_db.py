@@ -277,6 +277,17 @@ def test_more_spans_or_bytes_than_asked_for_are_refused(store):
         store.conversation("acme", TALK, most_bytes=5_000)
 
 
+def test_a_conversation_that_is_read_in_portions_is_the_same(store):
+    received = [span(number, f"{number}" * 900_000) for number in range(1, 8)]
+    store.add("acme", received)
+    seen = store.conversation("acme", TALK)
+    store.seal("acme", TALK, "trial-1", seen)
+    again = store.conversation("acme", TALK)
+    assert [entry.span for entry in seen.spans] == received
+    assert again.sealed_as == "trial-1"
+    assert again.digest == seen.digest == store.digest("acme", TALK)
+
+
 def test_many_strays_in_a_trace_count_as_well(store):
     store.add("acme", [span(1)] + [span(number, talk=None) for number in range(2, 13)])
     with pytest.raises(TooLargeError):
