@@ -97,7 +97,7 @@ def test_a_model_without_an_answer_is_a_silent_user(silence):
 
 
 def test_a_blank_message_in_a_script_is_not_sent():
-    log, bot, _ = converse(scripted_messages=["a", "", " \n", "b"])
+    log, bot, _ = converse(scripted_messages=["a", "", " \n", "\u200b", "b"])
     assert bot.sent == ["a", "b"]
     assert log.ended_by is EndReason.SCRIPT
 
@@ -159,8 +159,9 @@ def test_the_user_model_sees_what_was_delivered_and_nothing_else():
         assert words in shown
 
 
-def test_a_bot_that_delivers_nothing_is_shown_as_silent():
-    _, _, client = converse("hi", "[[END]]", bot=RecordingBot(lambda text: Delivered()))
+@pytest.mark.parametrize("messages", [(), ("",), (" \n", "\u200b")])
+def test_a_bot_that_delivers_nothing_is_shown_as_silent(messages):
+    _, _, client = converse("hi", "[[END]]", bot=RecordingBot(lambda text: Delivered(messages)))
     assert client.requests[1].messages[-1].content == "(The chatbot sent nothing.)"
 
 
@@ -178,6 +179,7 @@ def test_a_form_that_is_filled_in_comes_with_its_submission():
     "text",
     [
         '{"form": "refund", "values": {}}',
+        '{"values": {}}',
         '{"form": "order", "values": 3}',
         '{"form": ["order"], "values": {}}',
         '{"form": "order"',
@@ -187,11 +189,36 @@ def test_a_form_that_is_filled_in_comes_with_its_submission():
     ],
 )
 def test_anything_that_submits_no_open_form_is_just_a_message(text):
-    bot = RecordingBot(lambda message: Delivered(forms=(ORDER,)))
+    bot = RecordingBot(lambda message: Delivered(forms=(ORDER, Form("address"))))
     log, bot, _ = converse("hi", text, "[[END]]", bot=bot)
     assert bot.sent == ["hi", text]
     assert bot.extras == [{}, {}]
     assert log.terminated
+
+
+@pytest.mark.parametrize(
+    "text", ['{"values": {"size": "large"}}', '{"form": "Your order", "values": {"size": "large"}}']
+)
+def test_values_belong_to_the_only_form_that_is_open_whatever_it_is_called(text):
+    bot = RecordingBot(lambda message: Delivered(forms=(ORDER,)))
+    _, bot, _ = converse("hi", text, "[[END]]", bot=bot)
+    assert bot.extras[1] == {"submission": FormSubmission("order", {"size": "large"})}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"form": "order", "values": {"size": "large"}} [[END]]',
+        '{"form": "order", "values": {"size": "large [[END]]"}}',
+        '```json\n{"form": "order", "values": {"size": "large"}, "end": "[[END]]"}\n```',
+    ],
+)
+def test_an_end_signal_in_or_beside_a_form_that_is_handed_in_spoils_nothing(text):
+    bot = RecordingBot(lambda message: Delivered(forms=(ORDER,)))
+    log, bot, _ = converse("hi", text, bot=bot)
+    assert bot.extras[1] == {"submission": FormSubmission("order", {"size": "large"})}
+    assert "[[END]]" not in bot.sent[1]
+    assert log.ended_by is EndReason.USER
 
 
 def test_without_a_form_nothing_is_a_submission():

@@ -1,6 +1,6 @@
 import pytest
 
-from sonar_eval.utterance import EndSignal, Utterance, role_break, spoken
+from sonar_eval.utterance import EndSignal, Utterance, is_blank, role_break, spoken
 
 END = EndSignal("[[END]]")
 
@@ -47,6 +47,19 @@ def test_words_beside_the_signal_are_said(written, said):
 @pytest.mark.parametrize("written", ["the end", "[END]", "END", "[[BEND]]", "", "a [[ b ]] END"])
 def test_what_is_not_the_signal_does_not_end(written):
     assert END.cut(written) == Utterance(written, ends=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n", "\u00a0\u3000", "\u200b\u200d", "\ufeff", '""', "“”", "``````", "```\n```"]
+)
+def test_what_nobody_could_see_is_blank_and_is_not_said(text):
+    assert is_blank(text)
+    assert END.cut(text) == Utterance("")
+
+
+@pytest.mark.parametrize("text", ["?", "…", "0", "👍", "👩\u200d🚀", "\U0001fae9"])
+def test_a_single_sign_is_a_message(text):
+    assert not is_blank(text)
 
 
 @pytest.mark.parametrize(

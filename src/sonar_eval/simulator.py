@@ -15,7 +15,7 @@ from .conversation import ConversationLog, Delivered, EndReason, Form, FormSubmi
 from .errors import LLMSilenceError, Owner, boundary
 from .limits import within
 from .llm import LLMClient, LLMConfig, Message
-from .utterance import EndSignal, Utterance, role_break, spoken
+from .utterance import EndSignal, Utterance, is_blank, role_break, spoken
 
 __all__ = ["ConversationLog", "Turn", "UserSimulator"]
 
@@ -44,7 +44,7 @@ class UserSimulator:
         self._signal = EndSignal(scenario.termination_signal)
         script = scenario.scripted_messages
         self._scripted = script is not None
-        self._words = [message for message in script or scenario.opening_messages or () if message.strip()]
+        self._words = [message for message in script or scenario.opening_messages or () if not is_blank(message)]
 
     async def run(self, adapter: BotAdapter, session: Session, log: ConversationLog | None = None) -> ConversationLog:
         """Hold the conversation and return it; a `log` given is filled as it goes, so that it outlives a failure.
@@ -156,7 +156,7 @@ def _require_texts(messages: Any) -> None:
 def _shown(delivered: Delivered) -> str:
     parts = [*delivered.messages, *(_describe_form(form) for form in delivered.forms)]
     parts += [f"[The chatbot sent a file or picture: {media}]" for media in delivered.media]
-    return "\n".join(part for part in parts if part.strip()) or _NOTHING_DELIVERED
+    return "\n".join(part for part in parts if not is_blank(part)) or _NOTHING_DELIVERED
 
 
 def _describe_form(form: Form) -> str:
@@ -179,7 +179,10 @@ def _parse_submission(text: str, forms: tuple[Form, ...]) -> FormSubmission | No
         body = json.loads(text[start : end + 1])
     except ValueError:
         return None
-    if not isinstance(body, dict) or body.get("form") not in [form.name for form in forms]:
+    values = body.get("values") if isinstance(body, dict) else None
+    if not isinstance(values, dict):
         return None
-    values = body.get("values")
-    return FormSubmission(body["form"], values) if isinstance(values, dict) else None
+    named = [form.name for form in forms if form.name == body.get("form")]
+    # Where only one form is open nobody can mean another, whatever a model calls it.
+    found = named or [form.name for form in forms if len(forms) == 1]
+    return FormSubmission(found[0], values) if found else None

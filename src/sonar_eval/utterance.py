@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import string
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +23,9 @@ _BOT_WORDS = re.compile(
     re.IGNORECASE,
 )
 _FEW_WORDS = 3
+_UNSEEN = ("Zs", "Zl", "Zp", "Cc", "Cf")
+"""Unicode categories of signs that leave no mark on a screen: blanks, ends of lines, controls, zero-width ones."""
+_EMPTY_QUOTES = "`\"'“”„‘’«»"
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,37 @@ class EndSignal:
         plain = re.fullmatch(r"[\w\s]*", signal) is not None
         flags = re.MULTILINE if plain else re.MULTILINE | re.IGNORECASE
         self._pattern = re.compile(rf"{_OPENED}{_tolerant(signal)}{_CLOSED}", flags)
+        self._bare = re.compile(rf"\s*{_tolerant(signal)}", flags)
 
     def cut(self, written: str) -> Utterance:
         """Take every signal out."""
-        parts = self._pattern.split(written)
+        parts = self._pattern.split(self._out_of_data(written))
         if len(parts) == 1:
-            return Utterance(written.strip())
+            return Utterance("" if is_blank(written) else parts[0].strip(), ends=parts[0] != written)
         text = " ".join(part.strip() for part in parts if part.strip(string.punctuation + string.whitespace + "…"))
         return Utterance(text, ends=True)
+
+    def _out_of_data(self, written: str) -> str:
+        """Take signals out of a JSON object, such as a form that is handed in, without breaking its quotes."""
+        start, end = written.find("{"), written.rfind("}") + 1
+        data = written[start:end]
+        if start < 0 or not self._bare.search(data) or not _is_json(data):
+            return written
+        cut = self._bare.sub("", data)
+        return f"{written[:start]}{cut}{written[end:]}" if _is_json(cut) else written
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_blank(text: str) -> bool:
+    """Tell whether a person would see nothing in it: only unseen signs, or quotes and fences around nothing."""
+    return all(unicodedata.category(sign) in _UNSEEN or sign in _EMPTY_QUOTES for sign in text)
 
 
 def _tolerant(signal: str) -> str:
