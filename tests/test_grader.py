@@ -11,6 +11,7 @@ from sonar_eval import (
     Form,
     FormSubmission,
     Grader,
+    GraderResult,
     LLMConfig,
     ScriptedClient,
     Transcript,
@@ -92,21 +93,37 @@ def test_a_model_that_cannot_be_reached_is_a_judge_error():
         grade(LLMTransportError("503"))
 
 
-@pytest.mark.parametrize("threshold", [float("nan"), -0.1, 1.1, float("inf")])
+@pytest.mark.parametrize("threshold", [float("nan"), -0.1, 1.1, float("inf"), True, "0.7", None])
 def test_a_threshold_outside_zero_and_one_is_refused_when_the_grader_is_made(threshold):
     with pytest.raises(ValueError, match="pass_threshold"):
         Grader(ScriptedClient(["x"]), LLMConfig("judge"), "r", pass_threshold=threshold)
 
 
-@pytest.mark.parametrize(("curve", "score"), [(lambda raw: raw / 2, 0.4), (lambda raw: raw * 10, 1.0)])
-def test_a_calibration_maps_the_raw_score_and_stays_in_bounds(curve, score):
-    assert grade(verdict(0.8), calibration=curve)[0].score == pytest.approx(score)
+@pytest.mark.parametrize(("factor", "score", "passed"), [(0.5, 0.4, False), (10, 1.0, True)])
+def test_a_calibration_maps_the_result_and_its_score_stays_in_bounds(factor, score, passed):
+    def calibrate(result):
+        return GraderResult(result.score * factor, f"calibrated: {result.reasoning}", passed)
+
+    result, _ = grade(verdict(0.8), calibration=calibrate)
+    assert (result.score, result.passed, result.reasoning) == (
+        pytest.approx(score),
+        passed,
+        "calibrated: because",
+    )
 
 
-@pytest.mark.parametrize("curve", [lambda raw: float("nan"), lambda raw: 1 / 0])
-def test_a_calibration_that_gives_no_number_is_a_judge_error(curve):
-    with pytest.raises(JudgeError):
-        grade(verdict(0.8), calibration=curve)
+@pytest.mark.parametrize(
+    "calibrate",
+    [
+        lambda result: GraderResult(float("nan"), "", True),
+        lambda result: GraderResult(None, "", True),
+        lambda result: 0.5,
+        lambda result: 1 / 0,
+    ],
+)
+def test_a_calibration_that_gives_no_score_is_a_judge_error(calibrate):
+    with pytest.raises(JudgeError, match=r"GraderResult|ZeroDivisionError"):
+        grade(verdict(0.8), calibration=calibrate)
 
 
 def test_the_prompt_has_its_sections_in_order():
@@ -320,13 +337,17 @@ def test_an_outage_in_one_of_several_answers_leaves_the_others():
 def test_a_calibration_is_applied_once_to_the_mean():
     seen = []
 
-    def halve(score):
-        seen.append(score)
-        return score / 2
+    def halve(result):
+        seen.append(result.score)
+        return GraderResult(result.score / 2, result.reasoning, False)
 
     result, _ = grade(verdict(1.0), verdict(0.6), repeats=2, calibration=halve)
     assert (result.score, seen) == (pytest.approx(0.4), [pytest.approx(0.8)])
-    assert result.scores == (1.0, 0.6)
+    assert (result.scores, result.repeats) == ((1.0, 0.6), 2)
+
+
+def test_a_score_without_a_word_of_reasoning_has_none():
+    assert grade('{"score": 0.0}')[0].reasoning == ""
 
 
 def test_each_answer_has_a_seed_of_its_own_where_there_is_one():

@@ -54,6 +54,25 @@ def test_a_verdict_cut_off_in_its_reasoning_keeps_what_there_is(raw, reasoning):
     assert (reading.score, reading.reasoning) == (0.8, reasoning)
 
 
+def test_a_decimal_comma_is_no_score_of_zero():
+    assert read_verdict("score: 0,8").score is None
+
+
+@pytest.mark.parametrize("tag", ["<think>", "</think>", "<reasoning>"])
+def test_a_tag_inside_of_valid_json_is_a_word_of_the_judge(tag):
+    reading = read_verdict(json.dumps({"score": 0.8, "reasoning": f"the bot printed {tag} twice"}))
+    assert (reading.score, reading.reasoning) == (0.8, f"the bot printed {tag} twice")
+
+
+@pytest.mark.parametrize(
+    ("opened", "closed"),
+    [("<thinking>", "</thinking>"), ("<think >", "</think>"), ('<thought n="1">', "</thought>")]
+    + [(f"<{name}>", f"</{name}>") for name in ("reasoning", "reflection")],
+)
+def test_thinking_under_other_names_is_thinking_too(opened, closed):
+    assert read_verdict(f'{opened}strict: {{"score": 0.1}}? no{closed}{PLAIN}').score == 0.8
+
+
 def test_valid_json_is_read_as_it_is_before_anything_is_repaired():
     reading = read_verdict('{"score": 0.8, "reasoning": "it wrote [1, 2,] and {3,}"}')
     assert reading.reasoning == "it wrote [1, 2,] and {3,}"
@@ -70,6 +89,8 @@ def test_valid_json_is_read_as_it_is_before_anything_is_repaired():
         ("8/10", 0.8),
         ('"80%"', 0.8),
         ('" 80 % "', 0.8),
+        ('"8 out of 10"', 0.8),
+        ('"4 of 5"', 0.8),
         ("1", 1.0),
         ("0", 0.0),
         ("1.0", 1.0),
@@ -88,6 +109,7 @@ def test_a_score_is_read_with_the_scale_it_states(score, value):
     [
         *("8", "85", "1.06", "-0.06", "-1", '"8"', '"12/10"', '"120%"'),
         *("NaN", '"nan"', "Infinity", '"inf"', '"8/0"'),
+        *("0,8", '"0,8"', "1e400", "1" + "0" * 400, '"4/5 stars"'),
         *("true", "false", '"true"', "null", '""', '"high"', "[0.8]", '{"value": 0.8}'),
     ],
 )

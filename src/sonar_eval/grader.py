@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from .conversation import ConversationLog
 from .errors import BoundaryError, ConfigError, Owner, boundary
@@ -21,8 +22,8 @@ from .rubric import Rubric, criteria_of
 from .transcript import Transcript
 from .verdict import CriterionResult, CriterionVerdict, Reading, read_verdict
 
-Calibration = Callable[[float], float]
-"""Maps a judge's raw score in 0..1 to a calibrated one in 0..1."""
+Calibration = Callable[[GraderResult], GraderResult]
+"""Maps the judge's result to the calibrated one: its score in 0..1, and whether that passes."""
 
 CALL_TIMEOUT_S = 600.0
 _ATTEMPTS = 2
@@ -69,7 +70,7 @@ class Grader:
         max_prompt_chars: int = MAX_PROMPT_CHARS,
         timeout_s: float | None = CALL_TIMEOUT_S,
     ) -> None:
-        if not (math.isfinite(pass_threshold) and 0 <= pass_threshold <= 1):
+        if not _is_share(pass_threshold):
             raise ConfigError(f"pass_threshold must lie between 0 and 1, got {pass_threshold!r}")
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
             raise ConfigError(f"grader: repeats must be a whole number of 1 or more, got {repeats!r}")
@@ -144,24 +145,33 @@ class Grader:
             return GraderResult(
                 None, readings[0].reasoning, False, "the judge could tell none of the criteria", criteria
             )
-        score = self._calibrated(raw)
+        score = _clamp(raw)
         reasoning = nearest(readings, raw).reasoning or _reasons(criteria)
         scores = scores_of(readings) if self._repeats > 1 else ()
-        return GraderResult(
+        result = GraderResult(
             score, reasoning, score >= self._threshold, criteria=criteria, scores=scores, agreement=agreement(readings)
         )
+        return self._calibrated(result)
 
-    def _calibrated(self, score: float) -> float:
-        if self._calibration is not None:
-            with boundary(Owner.JUDGE, "calibration"):
-                score = self._calibration(score)
-                if not math.isfinite(score):
-                    raise ValueError(f"the calibration gave {score!r}")
-        return _clamp(score)
+    def _calibrated(self, result: GraderResult) -> GraderResult:
+        """Take score, verdict and reasoning of the calibration; what was counted beside them stays."""
+        if self._calibration is None:
+            return result
+        with boundary(Owner.JUDGE, "calibration"):
+            made = self._calibration(result)
+            if not isinstance(made, GraderResult) or made.score is None or not math.isfinite(made.score):
+                raise ValueError(f"the calibration must give a GraderResult with a score, got {made!r}")
+            return replace(result, score=_clamp(made.score), reasoning=made.reasoning, passed=bool(made.passed))
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _reasons(criteria: tuple[CriterionResult, ...]) -> str:
     """Make a reasoning of those on single criteria, when the judge gave none on the whole."""
+    if not criteria:
+        return ""
     short = [result for result in criteria if result.verdict is not CriterionVerdict.PASSED]
     said = "; ".join(f"{result.name}: {result.reason or result.verdict}" for result in short)
     return said or "all criteria are met"

@@ -19,18 +19,19 @@ from .rubric import Criterion, normal
 TOLERANCE = 0.05
 CONTRADICTION = 0.5
 """A stated score further than this from what the criteria beside it give contradicts them."""
-_WRAPPERS = ("result", "verdict", "output", "response", "evaluation")
+_WRAPPERS = ("result", "verdict", "output", "response", "evaluation", "data", "judgment", "judgement", "assessment")
 _SCORE_KEYS = ("score", "overall_score", "rating")
 _REASON_KEYS = ("reasoning", "reason", "explanation", "rationale")
 _CRITERIA_KEYS = ("criteria", "verdicts", "results", "criterion_verdicts")
 _NAME_KEYS = ("name", "criterion")
 _VERDICT_KEYS = ("verdict", "result", "status", "outcome", "passed")
-_THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-_CUT_SCORE = re.compile(r"[\"']?score[\"']?\s*:\s*([\"']?)([^,}\n\"']+)\1", re.IGNORECASE)
-_QUOTED_SCORE = re.compile(r"[\"']score[\"']\s*:\s*([\"']?)([^,}\n\"']+)\1", re.IGNORECASE)
+_THINK = re.compile(r"<(/?)(?:think(?:ing)?|thoughts?|reasoning|reflection)(?:\s[^<>]*)?>", re.IGNORECASE)
+_CUT_SCORE = re.compile(r"[\"']?score[\"']?\s*:\s*([\"']?)((?:[^,}\n\"']|,(?=\s*\d))+)\1", re.IGNORECASE)
+_QUOTED_SCORE = re.compile(r"[\"']score[\"']\s*:\s*([\"']?)((?:[^,}\n\"']|,(?=\s*\d))+)\1", re.IGNORECASE)
 _CUT_REASON = re.compile(r"[\"']?(?:reasoning|reason)[\"']?\s*:\s*[\"'](.*)", re.IGNORECASE | re.DOTALL)
 _TRIED = 500
-_FRACTION = re.compile(r"(-?[\d.]+)\s*/\s*([\d.]+)")
+_SHOWN = 80
+_FRACTION = re.compile(r"(-?[\d.]+)\s*(?:/|\bof\b|\bout of\b)\s*([\d.]+)", re.IGNORECASE)
 
 
 class CriterionVerdict(StrEnum):
@@ -77,7 +78,9 @@ def read_verdict(raw: str | None, criteria: Sequence[Criterion] = ()) -> Reading
     With `criteria` each of them must have a verdict; the score is then the weighted share of passed ones among
     those that the judge could tell, whatever score it states beside them.
     """
-    text = without_thinking(raw or "").strip()
+    text = (raw or "").strip()
+    if not _is_sound(text):
+        text = without_thinking(text).strip()
     if not text:
         return Reading(None, raw or "", "the judge said nothing outside its thinking")
     return _read_criteria(text, criteria) if criteria else _read_score(text)
@@ -248,6 +251,11 @@ def _sound(text: str) -> Iterator[tuple[Any, int, int]]:
         yield body, start, end
 
 
+def _is_sound(text: str) -> bool:
+    """Tell whether the whole of it is data: tags within are words of the judge, and no thinking."""
+    return next(((start, end) for _, start, end in _sound(text)), None) == (0, len(text))
+
+
 def _repaired(text: str) -> Iterator[Any]:
     """Yield what parses once trailing commas are gone, or as a Python literal."""
     end = max(text.rfind("}"), text.rfind("]")) + 1
@@ -312,18 +320,16 @@ def _from_object(found: Mapping[str, Any]) -> Reading:
 def _reading(score: Any, reasoning: str) -> Reading:
     value = _number(score)
     if value is None or not math.isfinite(value):
-        return Reading(None, reasoning, f"score {score!r} is no number")
+        return Reading(None, reasoning, f"score {repr(score)[:_SHOWN]} is no number")
     if not -TOLERANCE <= value <= 1 + TOLERANCE:
-        return Reading(value, reasoning, f"score {score!r} lies outside 0..1 and names no scale")
+        return Reading(value, reasoning, f"score {repr(score)[:_SHOWN]} lies outside 0..1 and names no scale")
     return Reading(value, reasoning)
 
 
 def _number(score: Any) -> float | None:
     if isinstance(score, bool) or not isinstance(score, int | float | str):
         return None
-    if not isinstance(score, str):
-        return float(score)
-    text = score.strip()
+    text = score.strip() if isinstance(score, str) else repr(score)
     fraction = _FRACTION.fullmatch(text)
     try:
         if fraction:
