@@ -245,6 +245,8 @@ def test_one_rule_of_two_that_fired_is_exercised_and_the_other_is_told():
     report = roll_up("s", [faulted(0, hit, missed)], k=1, strict_faults=True)
     assert report.not_exercised == 0
     assert ["'look'" in warning for warning in report.warnings] == [True]
+    assert report.reasons == ["not exercised: fault on 'look' never matched"]
+    assert roll_up("s", [faulted(0, hit, missed)], k=1).passed
 
 
 def test_a_summary_takes_scores_and_no_scores():

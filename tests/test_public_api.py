@@ -11,6 +11,8 @@ import pytest
 import sonar_eval
 from sonar_eval import (
     Action,
+    Assertion,
+    AssertionMetric,
     ConfigError,
     EmptyTranscriptError,
     FaultRule,
@@ -18,14 +20,18 @@ from sonar_eval import (
     Fidelity,
     IngestClient,
     InjectedFault,
+    InterceptDecision,
     LLMConfig,
     Orchestrator,
     ScenarioConfig,
+    Severity,
     TaskConfig,
     TrialContext,
+    max_turns,
     serialize_faults,
     summarize,
 )
+from sonar_eval.interceptor import DecisionKind
 
 PROMISED = """
 Action Assertion AssertionEngine AssertionMetric AssertionResult BaseBotAdapter BotAdapter ConversationLog Delivered
@@ -36,6 +42,7 @@ ToolInvocation Transcript TrialContext TrialResult Turn UserSimulator __version_
 max_turns no_tool_errors serialize_faults summarize tool_was_called validate_bot_adapter
 """.split()
 OLD_NAMES = json.loads((Path(__file__).parent / "data" / "names-0.5.3.json").read_text())
+OLD_SHAPES = json.loads((Path(__file__).parent / "data" / "shapes-0.5.3.json").read_text())
 LATER_NAMES = {
     "interceptor": ["DecisionKind"],
     "assertions": ["Check"],
@@ -65,6 +72,46 @@ def test_a_module_of_0_5_3_keeps_every_name_it_had(module):
     found = importlib.import_module(f"sonar_eval.{module}")
     wanted = [*OLD_NAMES[module], *LATER_NAMES.get(module, [])]
     assert [name for name in wanted if not hasattr(found, name)] == []
+
+
+@pytest.mark.parametrize("place", sorted(OLD_SHAPES))
+def test_what_could_be_called_or_made_in_0_5_3_still_can_by_place_and_by_name(place):
+    module, _, name = place.partition(".")
+    found, shape = getattr(importlib.import_module(f"sonar_eval.{module}"), name), OLD_SHAPES[place]
+    if "members" in shape:
+        assert shape["members"].items() <= {member.name: member.value for member in found}.items()
+        return
+    taken = inspect.signature(found).parameters.values()
+    named = [entry for entry in taken if entry.kind not in (entry.VAR_POSITIONAL, entry.VAR_KEYWORD)]
+    old, later = named[: len(shape["takes"])], named[len(shape["takes"]) :]
+    assert [entry.name for entry in old] == [name for name, _ in shape["takes"]]
+    needed = {entry.name for entry in named if entry.default is entry.empty}
+    assert needed <= {name for name, optional in shape["takes"] if not optional}
+    assert [entry.name for entry in later if entry.name in needed] == []
+    for method, parameters in shape.get("methods", {}).items():
+        assert list(inspect.signature(getattr(found, method)).parameters)[: len(parameters)] == parameters
+
+
+def test_a_decision_is_made_by_its_name_as_ever():
+    error = ValueError("down")
+    assert [
+        InterceptDecision.passthrough(),
+        InterceptDecision.replace({"a": 1}),
+        InterceptDecision.raise_(error),
+        InterceptDecision.delay(1.5),
+    ] == [
+        InterceptDecision(DecisionKind.PASSTHROUGH),
+        InterceptDecision(DecisionKind.REPLACE, {"a": 1}),
+        InterceptDecision(DecisionKind.RAISE, error),
+        InterceptDecision(DecisionKind.DELAY, 1.5),
+    ]
+
+
+def test_an_assertion_can_be_changed_and_a_metric_be_a_key():
+    assertion = Assertion("a", Severity.CAPABILITY, max_turns(3))
+    assertion.name = "b"
+    metric = AssertionMetric(assertion.name, assertion.severity, 2, 1)
+    assert {metric: 1}[AssertionMetric("b", Severity.CAPABILITY, 2, 1)] == 1
 
 
 def test_importing_the_package_loads_no_heavy_library():

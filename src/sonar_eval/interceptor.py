@@ -74,6 +74,26 @@ class InterceptDecision:
     rule: int | None = field(default=None, compare=False)
     call_index: int | None = field(default=None, compare=False)
 
+    @classmethod
+    def passthrough(cls) -> InterceptDecision:
+        """Let the call take place as it is."""
+        return cls(DecisionKind.PASSTHROUGH)
+
+    @classmethod
+    def replace(cls, output: Any) -> InterceptDecision:
+        """Give `output` without a call."""
+        return cls(DecisionKind.REPLACE, output)
+
+    @classmethod
+    def raise_(cls, exc: BaseException) -> InterceptDecision:
+        """Raise `exc` without a call."""
+        return cls(DecisionKind.RAISE, exc)
+
+    @classmethod
+    def delay(cls, seconds: float) -> InterceptDecision:
+        """Let the call take place after `seconds`."""
+        return cls(DecisionKind.DELAY, seconds)
+
 
 class ToolInterceptor(Protocol):
     """Decide what happens to each tool call."""

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .assertions import AssertionResult, Severity
+from .interceptor import RuleReport
 from .results import Outcome, TrialResult
 from .stats import pass_at_k, pass_hat_k
 from .usage import Spend, add_up
 from .verdict import CriterionVerdict
 
 
-@dataclass
+@dataclass(frozen=True)
 class AssertionMetric:
     """One assertion over the trials in which it was evaluated: it held in `passes` of `k`."""
 
@@ -270,8 +271,12 @@ class ScenarioReport:
             yield f"judge mean {self.mean_grader_score:.2f} is below {self.grader_threshold:g}"
 
     def _fault_reasons(self) -> Iterable[str]:
-        if self.strict_faults and self.not_exercised:
+        if not self.strict_faults:
+            return
+        if self.not_exercised:
             yield f"not exercised: no fault took place in {self.not_exercised} of {self.judged} trials"
+        elif unmatched := _unmatched(self.counted):
+            yield f"not exercised: fault on {', '.join(repr(reports[0].target) for reports in unmatched)} never matched"
 
 
 def summarize(
@@ -327,20 +332,20 @@ def _no_trial(errored: list[TrialResult], stopped: str | None) -> str:
 
 def _metrics(per_trial: list[list[AssertionResult]], *, asked: int) -> list[AssertionMetric]:
     """Group by name and occurrence, so that two assertions of one name are never added up."""
-    found: dict[tuple[str, int], AssertionMetric] = {}
+    found: dict[tuple[str, int], list[AssertionResult]] = {}
     for results in per_trial:
         seen: dict[str, int] = {}
         for result in results:
             occurrence = seen[result.name] = seen.get(result.name, -1) + 1
-            metric = found.setdefault(
-                (result.name, occurrence), AssertionMetric(result.name, result.severity, 0, 0, asked=asked)
-            )
-            if result.unknown:
-                metric.unknown += 1
-            else:
-                metric.k += 1
-                metric.passes += result.passed
-    return list(found.values())
+            found.setdefault((result.name, occurrence), []).append(result)
+    return [_metric(results, asked) for results in found.values()]
+
+
+def _metric(results: list[AssertionResult], asked: int) -> AssertionMetric:
+    known = [result for result in results if not result.unknown]
+    passes = sum(result.passed for result in known)
+    first = results[0]
+    return AssertionMetric(first.name, first.severity, len(known), passes, len(results) - len(known), asked)
 
 
 def _role_warnings(trials: list[TrialResult]) -> list[str]:
@@ -355,15 +360,21 @@ def _role_warnings(trials: list[TrialResult]) -> list[str]:
     ]
 
 
+def _unmatched(trials: list[TrialResult]) -> list[list[RuleReport]]:
+    """List what became, trial by trial, of each fault rule that never fired."""
+    found = []
+    for position in range(len(trials[0].faults) if trials else 0):
+        reports = [trial.faults[position] for trial in trials if len(trial.faults) > position]
+        if not any(report.fired for report in reports):
+            found.append(reports)
+    return found
+
+
 def _fault_warnings(trials: list[TrialResult]) -> list[str]:
     """Say of each fault rule that never fired what was called instead."""
-    if not trials:
-        return []
     warnings = []
-    for position, rule in enumerate(trials[0].faults):
-        reports = [trial.faults[position] for trial in trials if len(trial.faults) > position]
-        if any(report.fired for report in reports):
-            continue
+    for reports in _unmatched(trials):
+        rule = reports[0]
         seen = max(report.calls_seen for report in reports)
         called = sorted({call.name for trial in trials if trial.transcript for call in trial.transcript.tool_calls})
         wanted = f", index {rule.when_call_index} wanted" if rule.when_call_index is not None else ""

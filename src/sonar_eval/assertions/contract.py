@@ -60,7 +60,7 @@ class ReasonedCheck:
         return find(self, transcript, log).held is True
 
 
-@dataclass(frozen=True)
+@dataclass
 class Assertion:
     """A named check and the rule by which it passes."""
 

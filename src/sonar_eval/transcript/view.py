@@ -42,7 +42,7 @@ class ToolInvocation:
 class Transcript:
     """The trace of one conversation: plain rows as the ingest answers them."""
 
-    conversation_id: str
+    conversation_id: str = ""
     runs: list[dict[str, Any]] = field(default_factory=list)
     spans: list[dict[str, Any]] = field(default_factory=list)
     content: list[dict[str, Any]] = field(default_factory=list)
