@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from fakes import make_scenario, make_task
@@ -41,6 +43,21 @@ def test_an_odd_number_of_trials_is_refused_by_the_scenarios_name(k):
     with pytest.raises(ValueError, match=r"'refund'.*k must be a whole number") as caught:
         make_task().resolve(make_scenario("refund", k=k))
     assert repr(k) in str(caught.value)
+
+
+def test_a_whole_number_of_another_type_becomes_one_that_records_can_hold():
+    class Three:
+        def __index__(self):
+            return 3
+
+    resolved = make_task().resolve(make_scenario(k=Three(), max_turns=Three()))
+    assert (type(resolved.k), resolved.k, resolved.max_turns) == (int, 3, 3)
+
+
+@pytest.mark.parametrize("place", ["seed", "params"])
+def test_what_cannot_be_copied_for_each_trial_is_told_before_the_first(place):
+    with pytest.raises(ConfigError, match=f"'refund': {place} must hold values that can be copied"):
+        make_task().resolve(make_scenario("refund", **{place: {"lock": threading.Lock()}}))
 
 
 @pytest.mark.parametrize("k", [0, -1, True])
@@ -98,7 +115,14 @@ def test_the_key_does_not_show_when_a_task_is_printed():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("retries", -1), ("retries", 1.5), ("turn_timeout_s", 0), ("setup_timeout_s", -2), ("teardown_timeout_s", 0)],
+    [
+        ("retries", -1),
+        ("retries", 1.5),
+        ("turn_timeout_s", 0),
+        ("setup_timeout_s", -2),
+        ("teardown_timeout_s", 0),
+        ("turn_timeout_s", "5"),
+    ],
 )
 def test_a_limit_that_makes_no_sense_is_told_before_the_first_trial(setting, value):
     with pytest.raises(ConfigError, match=f"task: {setting} must be"):

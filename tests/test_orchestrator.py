@@ -23,6 +23,7 @@ from sonar_eval import (
     Action,
     Assertion,
     ConfigError,
+    Delivered,
     EmptyTranscriptError,
     FaultRule,
     FaultSpec,
@@ -30,6 +31,7 @@ from sonar_eval import (
     Outcome,
     Owner,
     ScriptedClient,
+    Session,
     Severity,
     Variant,
     bot_said,
@@ -92,6 +94,20 @@ def test_a_scenario_runs_and_passes():
 def test_what_is_no_adapter_is_refused_by_what_it_lacks():
     with pytest.raises(TypeError, match="send"):
         orchestrator(bot=object())
+
+
+def test_an_adapter_needs_no_name_to_be_run():
+    class Nameless:
+        async def setup_trial(self, ctx):
+            return Session(ctx.conversation_id)
+
+        async def send(self, session, user_msg, media=None):
+            return Delivered(("ok",))
+
+        async def teardown_trial(self, session):
+            pass
+
+    assert evaluate(make_scenario(), bot=Nameless()).passed
 
 
 # Trials that could not be judged.

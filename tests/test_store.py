@@ -78,10 +78,15 @@ def test_a_file_that_was_never_written_holds_no_records(tmp_path):
     assert records(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+def test_a_folder_is_there_once_there_is_a_store(tmp_path):
+    JSONFileStore(tmp_path / "deep" / "down")
+    assert (tmp_path / "deep" / "down").is_dir()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_before_the_first_trial(tmp_path):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OSError, match="taken"):
-        JSONFileStore(tmp_path / "taken").save_trial({"index": 0})
+        JSONFileStore(tmp_path / "taken")
 
 
 def test_a_null_store_keeps_nothing():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
+import operator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from .adapter import Variant
 from .assertions import Assertion
-from .errors import ConfigError
+from .errors import ConfigError, describe
 from .interceptor import FaultSpec, Fidelity, serialize_faults
 from .llm import LLMConfig
 from .rubric import Rubric, criteria_of
@@ -99,12 +101,11 @@ class TaskConfig:
         """
         resolved = replace(
             scenario,
-            k=self.default_k if scenario.k is None else scenario.k,
+            k=_whole(f"scenario {scenario.name!r}: k", self.default_k if scenario.k is None else scenario.k),
+            max_turns=_whole(f"scenario {scenario.name!r}: max_turns", scenario.max_turns),
             user_llm=scenario.user_llm or self.user_llm,
             grader_llm=scenario.grader_llm or self.grader_llm,
         )
-        for name, value in (("k", resolved.k), ("max_turns", resolved.max_turns)):
-            _require_count(f"scenario {scenario.name!r}: {name}", value)
         self._require_sound()
         _require_words(resolved)
         if resolved.min_level not in (0, 1, 2, 3):
@@ -113,30 +114,41 @@ class TaskConfig:
             raise ConfigError(f"scenario {resolved.name!r}: termination_signal must not be blank")
         _require_distinct(resolved)
         _require_plain_checks(resolved)
+        _require_copies(resolved)
         if resolved.fidelity is Fidelity.REAL:
             _require_portable(resolved)
         return resolved
 
     def _require_sound(self) -> None:
-        _require_count("task: concurrency", self.concurrency)
-        _require_count("task: retries", self.retries, least=0)
-        if not 0 <= self.grader_threshold <= 1:
+        _whole("task: concurrency", self.concurrency)
+        _whole("task: retries", self.retries, least=0)
+        if not (_is_number(self.grader_threshold) and 0 <= self.grader_threshold <= 1):
             raise ConfigError(f"task: grader_threshold must lie between 0 and 1, got {self.grader_threshold!r}")
         if self.max_cost_usd is not None and not _is_amount(self.max_cost_usd):
             raise ConfigError(f"task: max_cost_usd must be more than 0 US dollars, got {self.max_cost_usd!r}")
         for name in (entry.name for entry in fields(self) if entry.name.endswith("_timeout_s")):
             limit = getattr(self, name)
-            if limit is not None and not limit > 0:
+            if limit is not None and not (_is_number(limit) and limit > 0):
                 raise ConfigError(f"task: {name} must be more than 0 seconds, got {limit!r}")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _is_amount(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return _is_number(value) and 0 < value < math.inf
 
 
-def _require_count(what: str, value: Any, *, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def _whole(what: str, value: Any, *, least: int = 1) -> int:
+    """Return a whole number of whatever type, numpy's too, as an int that records can hold."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
         raise ConfigError(f"{what} must be a whole number of {least} or more, got {value!r}")
+    return number
 
 
 def _require_words(scenario: ScenarioConfig) -> None:
@@ -167,6 +179,18 @@ def _require_plain_checks(scenario: ScenarioConfig) -> None:
         # What an async function returns is true whatever it would have found.
         if inspect.iscoroutinefunction(assertion.check):
             raise ConfigError(f"scenario {scenario.name!r}: the check of {assertion.name!r} must not be async")
+
+
+def _require_copies(scenario: ScenarioConfig) -> None:
+    """Find out before the first trial that no trial could have a copy of its own."""
+    for name, value in (("seed", scenario.seed), ("params", scenario.params)):
+        try:
+            copy.deepcopy(value)
+        except Exception as error:
+            raise ConfigError(
+                f"scenario {scenario.name!r}: {name} must hold values that can be copied for each trial, "
+                f"and let the adapter make the rest: {describe(error)}"
+            ) from error
 
 
 def _require_portable(scenario: ScenarioConfig) -> None:

@@ -109,12 +109,16 @@ class HarnessError(BoundaryError):
 class LLMError(SonarEvalError):
     """A language model gave no usable answer."""
 
+    retryable: bool = False
+    """Whether the same request may go better later; the clients of this package have then tried it already."""
     usage: Any = None
     """The tokens that it took all the same (an `llm.Usage`), where the provider told."""
 
 
 class LLMTransportError(LLMError):
     """The provider was not reached, was too slow, or asked us to come back later."""
+
+    retryable = True
 
 
 class LLMRequestError(LLMError):

@@ -88,7 +88,7 @@ class Orchestrator:
         on_trial: TrialListener | None = None,
         finished: Mapping[str, Iterable[TrialResult]] | None = None,
     ) -> None:
-        validate_bot_adapter(adapter)
+        validate_bot_adapter(adapter, nameless=True)
         self._task = task
         self._store = NullStore() if store is None else store
         self._on_trial = on_trial

@@ -42,11 +42,13 @@ class NullStore:
 class JSONFileStore:
     """Append records to `trials.jsonl` and `scenarios.jsonl` in `directory`, one JSON object a line.
 
-    A line is written whole and synced to the disk before the call returns. Safe to use from threads.
+    A line is written whole and synced to the disk before the call returns. Safe to use from threads. Raises
+    `OSError` for a folder that cannot be made: at once, and not after the first trial was paid for.
     """
 
     def __init__(self, directory: str | Path) -> None:
         folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
         self._trials = _RecordFile(folder / TRIALS_FILE)
         self._scenarios = _RecordFile(folder / SCENARIOS_FILE)
 

@@ -74,10 +74,13 @@ def _makes_one(found: Any) -> bool:
     return isinstance(found, type) or (callable(found) and not ready)
 
 
-def validate_bot_adapter(candidate: Any) -> None:
-    """Raise `TypeError` naming everything that `candidate` lacks to be a bot adapter."""
+def validate_bot_adapter(candidate: Any, *, nameless: bool = False) -> None:
+    """Raise `TypeError` naming everything that `candidate` lacks to be a bot adapter (a name not if `nameless`).
+
+    A run does not ask for the name; whoever loads an adapter by its path does.
+    """
     missing = [f"{method}()" for method in _METHODS if not callable(getattr(candidate, method, None))]
-    if not isinstance(getattr(candidate, "name", None), str):
+    if not nameless and not isinstance(getattr(candidate, "name", None), str):
         missing.insert(0, "name (a string)")
     if missing:
         raise TypeError(
