@@ -78,6 +78,15 @@ def test_a_conversation_that_was_cut_off_is_not_finished():
     assert "turn_limit" in result.detail
 
 
+def test_an_answer_that_is_still_to_come_proves_nothing():
+    async def look(transcript, log):
+        return False
+
+    result = judge(lambda transcript, log: look(transcript, log))
+    assert (result.passed, result.unknown) == (False, True)
+    assert "must not be async" in result.detail
+
+
 @pytest.mark.parametrize(
     ("success", "error_type", "holds"),
     [(None, "tool_error", False), (True, None, True), (None, None, True), (False, None, False)],

@@ -80,7 +80,7 @@ def test_an_odd_concurrency_is_refused(concurrency):
         make_task(concurrency=concurrency).resolve(make_scenario())
 
 
-@pytest.mark.parametrize("threshold", [float("nan"), -0.1, 1.1])
+@pytest.mark.parametrize("threshold", [float("nan"), -0.1, 1.1, "0.7", True])
 def test_a_grader_threshold_outside_zero_and_one_is_refused(threshold):
     with pytest.raises(ConfigError, match="grader_threshold"):
         make_task(grader_threshold=threshold).resolve(make_scenario())

@@ -116,8 +116,9 @@ def test_n_retries_are_n_plus_one_requests_at_most(retries):
 
 def test_a_provider_that_is_down_is_given_up_sooner_than_one_that_is_busy():
     provider = Provider(limited(500), limited(429), limited(500))
-    with pytest.raises(LLMTransportError, match=r"HTTP 500.*asked 5 times"):
+    with pytest.raises(LLMTransportError, match=r"HTTP 500.*asked 5 times") as caught:
         ask(provider.openai(retry=RetryPolicy(max_retries=20, max_failures=2)))
+    assert caught.value.retryable
     busy = Provider(*[limited(429)] * 15, ok())
     assert ask(busy.openai(retry=RetryPolicy(max_retries=20, max_failures=2))) == "hi"
 
@@ -156,8 +157,11 @@ def test_what_may_pass_is_asked_again(trouble):
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_what_will_not_pass_is_asked_once(status):
     provider = Provider(limited(status))
-    with pytest.raises(LLMRequestError, match=f"r-1 at http://models.test/v1/chat/completions answered HTTP {status}"):
+    with pytest.raises(
+        LLMRequestError, match=f"r-1 at http://models.test/v1/chat/completions answered HTTP {status}"
+    ) as caught:
         ask(provider.openai())
+    assert not caught.value.retryable
     assert len(provider.bodies) == 1
 
 

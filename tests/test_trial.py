@@ -30,6 +30,7 @@ from sonar_eval import (
     FaultSpec,
     Fidelity,
     Grader,
+    GraderResult,
     LLMConfig,
     Orchestrator,
     Outcome,
@@ -133,12 +134,13 @@ def test_a_bot_that_cancels_itself_has_failed_and_is_not_lost():
     assert not report.passed
 
 
-def test_an_answer_of_the_wrong_kind_is_the_bots_failure_and_not_the_simulators():
-    class Silent(RecordingBot):
+@pytest.mark.parametrize("answer", [None, Delivered(("ok",), forms=("order",))])
+def test_an_answer_of_the_wrong_kind_is_the_bots_failure_and_not_the_simulators(answer):
+    class OddBot(RecordingBot):
         async def send(self, session, user_msg, media=None, **extra):
-            return None
+            return answer
 
-    assert the_trial(bot=Silent()).failure.owner is Owner.BOT
+    assert the_trial(bot=OddBot()).failure.owner is Owner.BOT
 
 
 def test_what_the_trace_holds_of_a_failed_conversation_is_kept():
@@ -211,8 +213,17 @@ def test_an_outage_of_the_bots_model_says_nothing_about_the_bot():
 
 
 def test_state_that_cannot_be_copied_costs_the_trial_and_not_the_run():
-    trial = errored(Owner.HARNESS, scenario=make_scenario(seed={"lock": threading.Lock()}))
-    assert "TypeError: cannot pickle" in trial.failure.message
+    class CopiedOnce:
+        copies = 0
+
+        def __deepcopy__(self, memo):
+            CopiedOnce.copies += 1
+            if CopiedOnce.copies > 1:
+                raise TypeError("cannot be copied any more")
+            return self
+
+    trial = errored(Owner.HARNESS, scenario=make_scenario(seed={"state": CopiedOnce()}))
+    assert "TypeError: cannot be copied any more" in trial.failure.message
 
 
 # Setup and teardown.
@@ -359,6 +370,44 @@ def test_the_judges_score_stands_with_the_trial():
     report = evaluate(make_scenario(**RUBRIC), judge=[verdict(0.9, "right")])
     assert report.trials[0].grader.score == 0.9
     assert (report.mean_grader_score, report.ungraded) == (0.9, 0)
+
+
+class OwnJudge:
+    """A judge of one's own that returns `verdict`, whatever that is."""
+
+    def __init__(self, verdict):
+        self.verdict = verdict
+
+    async def grade(self, transcript, log):
+        return self.verdict
+
+
+def judged_by(verdict):
+    scenario, ingest = make_scenario(**RUBRIC), FixedIngest()
+    judging = Orchestrator(
+        make_task(),
+        RecordingBot(),
+        ScriptedClient(["hi"]),
+        grader_factory=lambda _: OwnJudge(verdict),
+        ingest_client=ingest,
+    )
+    return run(judging.run_scenario(scenario))
+
+
+def test_a_judge_of_ones_own_need_only_grade():
+    assert judged_by(GraderResult(0.9, "right", True)).grader_scores == [0.9]
+
+
+@pytest.mark.parametrize("score", [float("nan"), None, "0.8", 2.0, True])
+def test_what_is_no_score_of_a_judge_of_ones_own_enters_no_mean(score):
+    report = judged_by(GraderResult(score, "odd", True))
+    assert (report.grader_scores, report.judged, report.ungraded) == ([], 1, 1)
+    assert repr(score) in report.trials[0].grader_failure.message
+
+
+def test_a_judge_of_ones_own_that_returns_nothing_leaves_the_trial_ungraded():
+    report = judged_by(None)
+    assert (report.judged, report.ungraded) == (1, 1)
 
 
 @pytest.mark.parametrize(

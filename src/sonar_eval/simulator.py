@@ -126,7 +126,7 @@ class UserSimulator:
                 delivered = await adapter.send(session, text, **extra)
             finally:
                 turn.latency_s = clock.taken_s
-        _require_texts(delivered.messages)
+        _require_sound(delivered)
         turn.delivered, turn.forms = tuple(delivered.messages), tuple(delivered.forms)
         return delivered
 
@@ -148,9 +148,12 @@ How to write:
 """
 
 
-def _require_texts(messages: Any) -> None:
+def _require_sound(delivered: Delivered) -> None:
+    messages: Any = delivered.messages
     if isinstance(messages, str) or not all(isinstance(message, str) for message in messages):
         raise TypeError(f"send() must deliver its messages as a tuple of texts, got {messages!r}")
+    if not all(isinstance(form, Form) for form in delivered.forms):
+        raise TypeError(f"send() must deliver its forms as a tuple of Form, got {delivered.forms!r}")
 
 
 def _shown(delivered: Delivered) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from .accounting import metered, metered_grader, note_bot
 from .adapter import BotAdapter, Seed, Session, TrialContext, Variant, take_snapshot
@@ -283,7 +283,7 @@ async def grade(
                 boundary(Owner.JUDGE, "grader"),
                 metered_grader(parts.grader_factory(scenario), result.log) as grader,
             ):
-                verdict: GraderResult = await grader.grade(transcript, result.log)
+                verdict = _sound(await grader.grade(transcript, result.log))
     except BoundaryError as error:
         result.grader_failure = TrialFailure.of(error)
         return
@@ -295,6 +295,17 @@ async def grade(
     else:
         said = f"{verdict.error}; the judge said: {verdict.reasoning[:500]}"
         result.grader_failure = TrialFailure(Owner.JUDGE, "verdict", "unreadable", said)
+
+
+def _sound(verdict: Any) -> GraderResult:
+    """Refuse what a judge of one's own may return and no mean could be taken of."""
+    if not isinstance(verdict, GraderResult):
+        raise TypeError(f"grade() must return a GraderResult, got {verdict!r}")
+    score: Any = verdict.score
+    number = isinstance(score, int | float) and not isinstance(score, bool)
+    if verdict.error is None and not (number and 0 <= score <= 1):
+        raise ValueError(f"grade() must give a score from 0 to 1, or an error, got {score!r}")
+    return verdict
 
 
 def _judge_notes(verdict: GraderResult) -> list[str]:

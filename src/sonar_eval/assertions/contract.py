@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -88,12 +89,21 @@ def find(check: Check, transcript: Transcript, log: ConversationLog) -> Finding:
         if weigh is not None:
             found: Finding = weigh(transcript, log)
             return found
-        held = bool(check(transcript, log))
+        held = bool(_plain(check(transcript, log)))
     except EvidenceError as error:
         return Finding(None, str(error) or "the check says that the evidence does not tell")
     except Exception as error:
         return Finding(None, f"the check raised {describe(error)}")
     return Finding(held, why="" if held else _meant(check))
+
+
+def _plain(answer: Any) -> Any:
+    """Refuse an answer that is still to come: it is true whatever it would have been."""
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("a check must not be async: it has to answer at once")
+    return answer
 
 
 def label_of(check: Check) -> str:
