@@ -55,6 +55,11 @@ MISTAKES = [
     ("model=4", "write the name of an option in model=4"),
     # keys and types
     ("task.kk=3", "Key 'kk' not in 'TaskConf'"),
+    ("task.k=0", "k must be a whole number of 1 or more, got 0"),
+    ("scenario.k=-1", "'order_latte': k must be a whole number of 1 or more, got -1"),
+    ("task.k=2.5", "Value '2.5' of type 'float' could not be converted to Integer"),
+    ("task.k=true", "Value 'True' of type 'bool' could not be converted to Integer"),
+    ("scenario.max_turns=0", "max_turns must be a whole number of 1 or more, got 0"),
     ("task.k=four", "Value 'four' of type 'str' could not be converted to Integer"),
     ("prompt.text=[[END]]", "Cannot convert 'list' to string"),
     ("prompt.text=null", "field 'prompt.text' is not Optional"),

@@ -391,6 +391,12 @@ def test_what_else_is_swept_gets_a_column_and_a_name(again):
     assert not (again.launched_in / "mlflow.db").exists()
 
 
+def test_a_turn_limit_given_with_the_sweep_cuts_conversations_off_and_says_so(tmp_path):
+    done = sweep(tmp_path, "scenario.max_turns=1", "task.k=2", "tracking=none")
+    assert [(record["turns"], record["terminated"]) for record in done.trials()] == [(1, False)] * 2
+    assert "2 cut off" in done.out
+
+
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory):
     """A sweep with a relative store, folders per job, a bot of the user's own, and one cell that cannot work."""
