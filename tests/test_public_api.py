@@ -27,6 +27,7 @@ from sonar_eval import (
     Severity,
     TaskConfig,
     TrialContext,
+    Turn,
     max_turns,
     serialize_faults,
     summarize,
@@ -105,6 +106,11 @@ def test_a_decision_is_made_by_its_name_as_ever():
         InterceptDecision(DecisionKind.RAISE, error),
         InterceptDecision(DecisionKind.DELAY, 1.5),
     ]
+
+
+def test_turns_are_equal_by_what_was_said_and_not_by_how_long_it_took():
+    assert Turn("hi", ("ok",), latency_s=0.5) == Turn("hi", ("ok",))
+    assert Turn("hi", ("ok",)) != Turn("hi", ("no",))
 
 
 def test_an_assertion_can_be_changed_and_a_metric_be_a_key():

@@ -56,7 +56,7 @@ class Turn:
     delivered: tuple[str, ...]
     submission: FormSubmission | None = None
     forms: tuple[Form, ...] = ()
-    latency_s: float | None = None
+    latency_s: float | None = field(default=None, compare=False)
     """Seconds between handing the message over and having the answer, without waits for a provider's rate limit."""
 
 
