@@ -3,7 +3,17 @@ import threading
 import pytest
 
 from fakes import make_scenario, make_task
-from sonar_eval import Action, Assertion, ConfigError, FaultRule, FaultSpec, Fidelity, LLMConfig, Severity
+from sonar_eval import (
+    Action,
+    Assertion,
+    ConfigError,
+    FaultRule,
+    FaultSpec,
+    Fidelity,
+    LLMConfig,
+    ScenarioConfig,
+    Severity,
+)
 
 
 def hold(transcript, log):
@@ -52,6 +62,36 @@ def test_a_whole_number_of_another_type_becomes_one_that_records_can_hold():
 
     resolved = make_task().resolve(make_scenario(k=Three(), max_turns=Three()))
     assert (type(resolved.k), resolved.k, resolved.max_turns) == (int, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("user_instructions", None, "must be a text"),
+        ("termination_signal", None, "must be a text"),
+        ("termination_signal", " ", "must not be blank"),
+        ("scripted_messages", "hello", "must be a list of texts"),
+        ("opening_messages", ["a", None], "must be a list of texts"),
+        ("assertions", [hold], r"must be Assertion\(name, severity, check\)"),
+        ("assertions", [gate(check=True)], "must be callable"),
+        ("faults", [FaultRule("pay", Action.ERROR)], "must be a FaultSpec"),
+        ("fidelity", "mock", "must be real or mocked"),
+    ],
+)
+def test_a_setting_of_the_wrong_kind_is_told_by_the_scenarios_name(setting, value, said):
+    settings = {"user_instructions": "say hello", "scripted_messages": None, setting: value}
+    with pytest.raises(ConfigError, match=f"'refund': .*{said}"):
+        make_task().resolve(ScenarioConfig("refund", **settings))
+
+
+def test_a_fidelity_may_be_given_as_text():
+    assert make_task().resolve(make_scenario(fidelity="real")).fidelity is Fidelity.REAL
+
+
+def test_a_severity_may_be_given_as_text_and_an_unknown_one_is_refused_at_once():
+    assert Assertion("gate", "capability", hold).severity is Severity.CAPABILITY
+    with pytest.raises(ConfigError, match="'gate': severity must be safety_critical or capability, got 'critical'"):
+        Assertion("gate", "critical", hold)
 
 
 @pytest.mark.parametrize("place", ["seed", "params"])

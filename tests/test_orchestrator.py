@@ -463,6 +463,10 @@ def test_another_run_or_scenario_meets_other_users():
     assert len({*seeds_of(scenario), *seeds_of(scenario, seed=1), *seeds_of(make_scenario("other"))}) == 3
 
 
+def test_a_name_that_no_encoding_has_bytes_for_has_seeds_too():
+    assert trial_seed(0, "half a \ud83d", 0) != trial_seed(0, "half a \ud83e", 0)
+
+
 def test_a_trials_seed_stays_the_same_from_version_to_version_and_fits_a_signed_integer():
     assert trial_seed(0, "order", 0) == 2537739582326302707
     assert all(0 <= trial_seed(0, "order", index) < 2**63 for index in range(100))

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 from itertools import pairwise
 
 import pytest
@@ -249,6 +250,19 @@ class HangingBot(RecordingBot):
 def test_a_bot_that_takes_too_long_has_failed():
     with pytest.raises(BotError, match=r"TimeoutError: no answer within 0\.01 s"):
         converse(bot=HangingBot(), scripted_messages=["a"], turn_timeout_s=0.01)
+
+
+def test_a_bot_that_answers_in_spite_of_its_limit_has_failed_too():
+    class Stubborn(RecordingBot):
+        async def send(self, session, user_msg, media=None, **extra):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return Delivered(("too late",))
+
+    log = ConversationLog("c")
+    with pytest.raises(BotError, match=r"TimeoutError: no answer within 0\.01 s"):
+        converse(bot=Stubborn(), log=log, scripted_messages=["a"], turn_timeout_s=0.01)
+    assert log.turns[0].delivered == ()
 
 
 def test_a_timeout_of_the_bots_own_is_told_in_its_own_words():

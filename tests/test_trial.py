@@ -44,6 +44,7 @@ from sonar_eval import (
     conversation_finished,
     max_turns,
     no_tool_errors,
+    tool_not_called,
     tool_was_called,
 )
 from sonar_eval.errors import BotError, IngestError, LLMRequestError, LLMTransportError
@@ -192,6 +193,25 @@ def test_a_trace_that_never_came_says_nothing_about_the_bot():
 
 def test_an_ingest_that_breaks_says_nothing_about_the_bot():
     assert errored(Owner.INGEST, ingest=FaultyIngest(OSError("disk full"))).failure.error_type == "OSError"
+
+
+def test_an_ingest_that_gives_no_trace_at_all_says_nothing_about_the_bot():
+    class Empty(FixedIngest):
+        async def pull(self, conversation_id):
+            return None
+
+    errored(Owner.INGEST, ingest=Empty())
+
+
+@pytest.mark.parametrize("check", [no_tool_errors(), tool_not_called("pay")])
+def test_an_empty_trace_proves_no_absence(check):
+    class Empty(FixedIngest):
+        async def pull(self, conversation_id):
+            return Transcript(conversation_id)
+
+    report = evaluate(make_scenario(assertions=asserting(check)), ingest=Empty())
+    assert not report.passed
+    assert "the trace is empty" in report.trials[0].assertions[0].detail
 
 
 def test_a_trace_known_to_be_incomplete_is_not_judged():

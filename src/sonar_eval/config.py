@@ -105,15 +105,15 @@ class TaskConfig:
             max_turns=_whole(f"scenario {scenario.name!r}: max_turns", scenario.max_turns),
             user_llm=scenario.user_llm or self.user_llm,
             grader_llm=scenario.grader_llm or self.grader_llm,
+            fidelity=_fidelity(scenario),
         )
         self._require_sound()
         _require_words(resolved)
         if resolved.min_level not in (0, 1, 2, 3):
             raise ConfigError(f"scenario {resolved.name!r}: min_level must be 0 to 3, got {resolved.min_level!r}")
-        if not resolved.termination_signal.strip():
-            raise ConfigError(f"scenario {resolved.name!r}: termination_signal must not be blank")
+        _require_assertions(resolved)
         _require_distinct(resolved)
-        _require_plain_checks(resolved)
+        _require_faults(resolved)
         _require_copies(resolved)
         if resolved.fidelity is Fidelity.REAL:
             _require_portable(resolved)
@@ -153,6 +153,20 @@ def _whole(what: str, value: Any, *, least: int = 1) -> int:
 
 def _require_words(scenario: ScenarioConfig) -> None:
     """Find fault with what is said and measured by."""
+    for name, text in (
+        ("user_instructions", scenario.user_instructions),
+        ("termination_signal", scenario.termination_signal),
+    ):
+        if not isinstance(text, str):
+            raise ConfigError(f"scenario {scenario.name!r}: {name} must be a text, got {text!r}")
+    if not scenario.termination_signal.strip():
+        raise ConfigError(f"scenario {scenario.name!r}: termination_signal must not be blank")
+    for name, texts in (
+        ("scripted_messages", scenario.scripted_messages),
+        ("opening_messages", scenario.opening_messages),
+    ):
+        if texts is not None and not _are_texts(texts):
+            raise ConfigError(f"scenario {scenario.name!r}: {name} must be a list of texts, got {texts!r}")
     try:
         criteria_of(scenario.grader_rubric)
     except ConfigError as error:
@@ -162,6 +176,10 @@ def _require_words(scenario: ScenarioConfig) -> None:
             f"scenario {scenario.name!r}: give either opening_messages (then a model goes on) "
             "or scripted_messages (then it ends)"
         )
+
+
+def _are_texts(texts: Any) -> bool:
+    return isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
 
 
 def _require_distinct(scenario: ScenarioConfig) -> None:
@@ -174,11 +192,30 @@ def _require_distinct(scenario: ScenarioConfig) -> None:
         )
 
 
-def _require_plain_checks(scenario: ScenarioConfig) -> None:
+def _require_assertions(scenario: ScenarioConfig) -> None:
     for assertion in scenario.assertions:
+        if not isinstance(assertion, Assertion):
+            raise ConfigError(
+                f"scenario {scenario.name!r}: assertions must be Assertion(name, severity, check), got {assertion!r}"
+            )
+        if not callable(assertion.check):
+            raise ConfigError(f"scenario {scenario.name!r}: the check of {assertion.name!r} must be callable")
         # What an async function returns is true whatever it would have found.
         if inspect.iscoroutinefunction(assertion.check):
             raise ConfigError(f"scenario {scenario.name!r}: the check of {assertion.name!r} must not be async")
+
+
+def _require_faults(scenario: ScenarioConfig) -> None:
+    if not isinstance(scenario.faults, FaultSpec):
+        raise ConfigError(f"scenario {scenario.name!r}: faults must be a FaultSpec((rule, …)), got {scenario.faults!r}")
+
+
+def _fidelity(scenario: ScenarioConfig) -> Fidelity:
+    try:
+        return Fidelity(scenario.fidelity)
+    except ValueError:
+        known = " or ".join(Fidelity)
+        raise ConfigError(f"scenario {scenario.name!r}: fidelity must be {known}, got {scenario.fidelity!r}") from None
 
 
 def _require_copies(scenario: ScenarioConfig) -> None:

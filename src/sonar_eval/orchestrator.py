@@ -63,7 +63,7 @@ def trial_seed(base: int, scenario: str, index: int) -> int:
 
     Model, prompt and fault are left out on purpose: trial i of A and of B meet the same user.
     """
-    digest = hashlib.sha256(f"{base}\x00{scenario}\x00{index}".encode()).digest()
+    digest = hashlib.sha256(f"{base}\x00{scenario}\x00{index}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 

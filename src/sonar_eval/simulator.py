@@ -126,6 +126,9 @@ class UserSimulator:
                 delivered = await adapter.send(session, text, **extra)
             finally:
                 turn.latency_s = clock.taken_s
+        if self._turn_timeout_s is not None and (turn.latency_s or 0) > self._turn_timeout_s:
+            # A bot that blocks the loop or swallows its cancellation answers all the same, only too late.
+            raise TimeoutError(f"no answer within {self._turn_timeout_s:g} s")
         _require_sound(delivered)
         turn.delivered, turn.forms = tuple(delivered.messages), tuple(delivered.forms)
         return delivered

@@ -188,7 +188,7 @@ async def _pull(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Transc
         expect(conversation_id, Expectation(story.log.turns_taken, conversation_id, story.began))
     with boundary(Owner.INGEST, "pull"):
         transcript = await parts.ingest.pull(conversation_id)
-    require_whole(transcript, scenario)
+        require_whole(transcript, scenario)
     return transcript
 
 

@@ -48,7 +48,8 @@ class EndSignal:
         plain = re.fullmatch(r"[\w\s]*", signal) is not None
         flags = re.MULTILINE if plain else re.MULTILINE | re.IGNORECASE
         self._pattern = re.compile(rf"{_OPENED}{_tolerant(signal)}{_CLOSED}", flags)
-        self._bare = re.compile(rf"\s*{_tolerant(signal)}", flags)
+        # The lookbehind keeps a long run of blanks from being tried from each of them.
+        self._bare = re.compile(rf"(?<!\s)\s*{_tolerant(signal)}", flags)
 
     def cut(self, written: str) -> Utterance:
         """Take every signal out."""

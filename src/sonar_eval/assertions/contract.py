@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..conversation import ConversationLog
-from ..errors import SonarEvalError, describe
+from ..errors import ConfigError, SonarEvalError, describe
 from ..transcript import Transcript
 
 Check = Callable[[Transcript, ConversationLog], bool]
@@ -63,11 +63,23 @@ class ReasonedCheck:
 
 @dataclass
 class Assertion:
-    """A named check and the rule by which it passes."""
+    """A named check and the rule by which it passes.
+
+    Raises `ConfigError` (a `ValueError`) for a severity that is none.
+    """
 
     name: str
     severity: Severity
     check: Check
+
+    def __post_init__(self) -> None:
+        try:
+            self.severity = Severity(self.severity)
+        except ValueError:
+            known = " or ".join(Severity)
+            raise ConfigError(f"assertion {self.name!r}: severity must be {known}, got {self.severity!r}") from None
+        if not isinstance(self.name, str):
+            raise ConfigError(f"assertion {self.name!r}: its name must be a text")
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,8 @@ def gap(rests_on: Evidence, transcript: Transcript) -> str:
 
 
 def _blindness(transcript: Transcript) -> str:
+    if transcript.is_empty:
+        return "the trace is empty"
     completeness = transcript.completeness or {}
     if completeness.get("tools_unobservable"):
         return "the bot's tools leave no spans"
