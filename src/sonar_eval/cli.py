@@ -136,7 +136,7 @@ def tracking() -> None:
 @click.option("--experiment", help="The experiment; by default the sweep's own.")
 def publish(sweep_dir: Path, uri: str | None, experiment: str | None) -> None:
     """Publish a sweep's folder; what MLflow has already is left alone."""
-    from .sweep.publish import publish_sweep, tracker_of
+    from .sweep.publish import COMPARISON, publish_sweep, tracker_of
 
     try:
         tracker = tracker_of(sweep_dir, uri, experiment)
@@ -147,7 +147,9 @@ def publish(sweep_dir: Path, uri: str | None, experiment: str | None) -> None:
     failed = [cell for cell in done if cell.run_id is None]
     for cell in failed:
         click.echo(f"not published: {cell.name}: {cell.reason}", err=True)
-    click.echo(f"{len(done) - len(failed)} of {len(done)} cells are in MLflow. {tracker.how_to_look()}")
+    cells = [cell for cell in done if cell.name != COMPARISON]
+    there = sum(cell.run_id is not None for cell in cells)
+    click.echo(f"{there} of {len(cells)} cells are in MLflow. {tracker.how_to_look()}")
     sys.exit(1 if failed else 0)
 
 

@@ -10,7 +10,7 @@ from ..report import Arm, CellKey, CellTrials
 from .found import Found, FoundCell, find, matching
 
 _PAIRED_BY = ("scenario", "fault")
-_COMPARED = ("model", "prompt")
+COMPARED = ("model", "prompt")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,12 @@ def load_arms(
     ]
 
 
+def arms_by(cells: Sequence[FoundCell], by: str) -> list[Arm]:
+    """Make an arm of the cells of each value of `by`, in the order of the values; what else varies pairs the cells."""
+    also = tuple(axis for axis in COMPARED if axis != by and len(_values(cells, axis)) > 1)
+    return [Arm(value, _keyed(matching(cells, {by: value}), also)) for value in _values(cells, by)]
+
+
 Wanted = tuple[tuple[str, str], ...]
 
 
@@ -98,24 +104,16 @@ def _arms(place: str, found: Found, wanted: Wanted, by: str | None) -> list[Sour
     if by is None:
         _require_one_arm(place, cells)
         return [SourcedArm(Arm(name or _name(found, cells), _keyed(cells, ())), Source(place, wanted, found.command))]
-    values = list(dict.fromkeys(cell.choices.get(by, "-") for cell in cells))
-    also = tuple(axis for axis in _COMPARED if axis != by and len(_values(cells, axis)) > 1)
-    return [
-        SourcedArm(
-            Arm(value, _keyed(matching(cells, {by: value}), also)),
-            Source(place, (*wanted, (by, value)), found.command),
-        )
-        for value in values
-    ]
+    return [SourcedArm(arm, Source(place, (*wanted, (by, arm.name)), found.command)) for arm in arms_by(cells, by)]
 
 
 def _name(found: Found, cells: Sequence[FoundCell]) -> str:
-    model, prompt = (cells[0].choices.get(axis) for axis in _COMPARED)
+    model, prompt = (cells[0].choices.get(axis) for axis in COMPARED)
     return " ".join(part for part in (model, prompt) if part) or found.name
 
 
 def _require_one_arm(place: str, cells: Sequence[FoundCell]) -> None:
-    for axis in _COMPARED:
+    for axis in COMPARED:
         values = _values(cells, axis)
         if len(values) > 1:
             raise ConfigError(
@@ -130,7 +128,7 @@ def _values(cells: Iterable[FoundCell], axis: str) -> list[str]:
 
 def _held(cells: Iterable[FoundCell]) -> str:
     listed = list(cells)
-    return "; ".join(f"{axis}: {', '.join(_values(listed, axis))}" for axis in (*_COMPARED, *_PAIRED_BY))
+    return "; ".join(f"{axis}: {', '.join(_values(listed, axis))}" for axis in (*COMPARED, *_PAIRED_BY))
 
 
 def _keyed(cells: Iterable[FoundCell], also: Sequence[str]) -> dict[CellKey, CellTrials]:
@@ -138,7 +136,7 @@ def _keyed(cells: Iterable[FoundCell], also: Sequence[str]) -> dict[CellKey, Cel
     keyed: dict[CellKey, CellTrials] = {}
     for cell in cells:
         further = {axis: cell.choices.get(axis, "-") for axis in also}
-        further |= {key: value for key, value in cell.varies.items() if key not in (*_PAIRED_BY, *_COMPARED)}
+        further |= {key: value for key, value in cell.varies.items() if key not in (*_PAIRED_BY, *COMPARED)}
         key = CellKey(
             str(cell.choices.get("scenario", "-")),
             str(cell.choices.get("fault", "none")),

@@ -84,6 +84,17 @@ def _cell(folder: Path) -> FoundCell:
     return FoundCell(choices, result.get("varies") or {}, trials, started_ms, folder, config)
 
 
+def planned_cell(folder: Path, row: Mapping[str, Any]) -> FoundCell:
+    """Read a cell by the row of the plan it was run by: one that left nothing is known all the same."""
+    asked = int(row.get("trials") or 0)
+    if not (folder / RESULT_FILE).is_file():
+        trials = cell_of(_records(folder / TRIALS_FILE), asked, error="left no result")
+        return FoundCell(row["choices"], row["varies"], trials, folder=folder)
+    found = _cell(folder)
+    trials = replace(found.trials, asked=max(asked, found.trials.asked))
+    return replace(found, choices=row["choices"], varies=row["varies"], trials=trials)
+
+
 def _records(path: Path) -> list[dict[str, Any]]:
     records = list(read_jsonl(path))
     for record in records:
@@ -120,13 +131,22 @@ def _in_mlflow(run_id: str, tracking_uri: str) -> Found:
     client = MlflowClient(absolute_uri(tracking_uri, Path.cwd()))
     try:
         run = client.get_run(run_id)
-        runs = _below(client, run) or [run]
-        cells = [_of_run(client, child) for child in runs]
+        cells = _cells_of(client, run)
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"MLflow at {tracking_uri}: {' '.join(describe(error).split())[:300]}") from error
     return Found(run.info.run_name or run_id[:8], tuple(sorted(cells, key=lambda cell: cell.number)))
+
+
+def _cells_of(client: Any, run: Any) -> list[FoundCell]:
+    """Read the cells of a sweep, of one arm of it, or the one cell that the run is."""
+    arm = run.data.tags.get("sonar.arm")
+    if arm and run.data.tags.get(_PARENT):
+        axis, _, value = arm.partition("=")
+        runs = _below(client, client.get_run(run.data.tags[_PARENT]))
+        return [_of_run(client, child) for child in runs if child.data.params.get(axis) == value]
+    return [_of_run(client, child) for child in _below(client, run) or [run]]
 
 
 def _below(client: Any, run: Any) -> list[Any]:
@@ -139,7 +159,8 @@ def _below(client: Any, run: Any) -> list[Any]:
         found += page
         token = page.token
         if not token:
-            return found
+            # Arms sum up the cells beside them.
+            return [child for child in found if child.data.tags.get("sonar.kind") != "arm"]
 
 
 def _of_run(client: Any, run: Any) -> FoundCell:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -46,6 +46,15 @@ class CellTrials:
     def copies(self) -> int:
         """Count the trials left out as copies of another."""
         return sum(map(measured, self.records)) - len(self.counted)
+
+    def treated(self, treat: Callable[[Record], Record]) -> CellTrials:
+        """Return the cell with its records changed for the eye; what counts stays what counted."""
+        changed = [treat(record) for record in self.records]
+        counting = {id(record) for record in self.counted}
+        cell = replace(self, records=tuple(changed))
+        pairs = zip(self.records, changed, strict=True)
+        vars(cell)["counted"] = tuple(after for before, after in pairs if id(before) in counting)
+        return cell
 
     @property
     def n(self) -> int:

@@ -30,6 +30,8 @@ from .ranking import rank_arms
 from .summary import bot_cost, bot_tokens, judge_score, summarise_arm, turn_latencies
 
 NOT_COMPARABLE = "not_comparable"
+# What the words call "95% CI", whatever level the test is held to.
+CONFIDENCE = 0.95
 Record = Mapping[str, Any]
 
 
@@ -44,7 +46,8 @@ def compare_arms(
 ) -> Comparison:
     """Compare each candidate with the baseline: cells paired by scenario and fault, trials by index.
 
-    What has no counterpart is left out and named. p-values are Holm's over the candidates. `judge_variance` is how much
+    What has no counterpart is left out and named. p-values are Holm's over the candidates; a difference is declared at
+    `alpha`, while intervals are 95% ones whatever that is. `judge_variance` is how much
     the judge's score of a trial varies when it is asked again, where a check of the judge has told; records with
     several answers of the judge tell it themselves.
     """
@@ -74,6 +77,7 @@ def compare_arms(
         _pareto([ParetoPoint(row.name, row.pass_rate.value, row.cost_usd, row.latency_s, True) for row in summaries]),
         [*(line for arm in arms for line in _copies(arm)), *noise_warnings(contrasts)],
         rank_arms([baseline, *(arm for (_, arm, _), found in zip(pairs, contrasts, strict=True) if not found.reason)]),
+        alpha,
     )
 
 
@@ -113,7 +117,7 @@ def _unusable(arm: Arm, key: CellKey) -> str | None:
 def _contrast(a: Arm, b: Arm, keys: Sequence[CellKey], alpha: float, margin: float) -> Contrast:
     reason = _not_comparable(a, b, keys)
     measured = [key for key in keys if a.cells[key].n and b.cells[key].n]
-    found = _numbers(a, b, measured, alpha, errors_fail=False) if measured else None
+    found = _numbers(a, b, measured, errors_fail=False) if measured else None
     if found is None or reason:
         return Contrast(a.name, b.name, NOT_COMPARABLE, reason or "no cell has measured trials in both arms")
     counts = _counts(a, b, measured)
@@ -175,9 +179,9 @@ def _counts(a: Arm, b: Arm, keys: Sequence[CellKey], *, errors_fail: bool = Fals
     return [cell.passes for cell in one], [cell.n for cell in one], [c.passes for c in other], [c.n for c in other]
 
 
-def _numbers(a: Arm, b: Arm, keys: Sequence[CellKey], alpha: float, *, errors_fail: bool) -> dict[str, Any] | None:
+def _numbers(a: Arm, b: Arm, keys: Sequence[CellKey], *, errors_fail: bool) -> dict[str, Any] | None:
     counts = _counts(a, b, keys, errors_fail=errors_fail)
-    return compare(*counts, confidence=1 - alpha, clusters=[key.scenario for key in keys])
+    return compare(*counts, confidence=CONFIDENCE, clusters=[key.scenario for key in keys])
 
 
 def _with_holm(contrasts: Sequence[Contrast], alpha: float, margin: float) -> list[Contrast]:
@@ -196,7 +200,7 @@ def _with_errors(
 ) -> list[Contrast]:
     """Say each verdict once more with what was not measured counted as failed."""
     found = [
-        _numbers(a, b, keys, alpha, errors_fail=True) if contrast.p is not None else None
+        _numbers(a, b, keys, errors_fail=True) if contrast.p is not None else None
         for contrast, (a, b, keys) in zip(contrasts, pairs, strict=True)
     ]
     known = [numbers for numbers in found if numbers is not None]

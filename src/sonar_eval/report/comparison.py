@@ -224,6 +224,8 @@ class Comparison:
     warnings: list[str]
     ranking: list[RankedArm] = field(default_factory=list)
     """Of three arms or more, the best first."""
+    alpha: float = 0.05
+    """At which a difference is declared."""
 
     def contrast(self, candidate: str) -> Contrast:
         """Return what was found of one candidate."""

@@ -54,13 +54,13 @@ class Noise:
         return int(needed[0]) if needed else None
 
 
-def planning_line(scenarios: int, k: int, noise: Noise | None = None) -> str:
-    """Say in one line what so many scenarios and trials can reveal."""
+def planning_line(scenarios: int, k: int, noise: Noise | None = None, *, unit: str = "scenario") -> str:
+    """Say in one line what so many scenarios, or other units of so many trials each, can reveal."""
     drop = (noise or Noise()).detectable(scenarios * k)
     plural = "" if scenarios == 1 else "s"
     if drop is None:
         return "no trial, no verdict"
-    return f"{scenarios} scenario{plural} x {k} trials reveal a difference of about {drop * 100:.0f} pts (80% power)"
+    return f"{scenarios} {unit}{plural} x {k} trials reveal a difference of about {drop * 100:.0f} pts (80% power)"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ..usage import Price
 from .checks import build_assertion
 from .schema import ModelConf, SweepConf
 from .searchpath import launch_folder, shipped_conf, user_confs
+from .trials import first_trials
 
 _NOBODY = LLMConfig("offline", price=Price(0.0, 0.0))
 _FAULT_OPTIONS = ("when_call_index", "payload", "first", "probability", "for_s", "seed")
@@ -85,7 +86,7 @@ def build_task(conf: SweepConf, *, ingest_base_url: str, api_key: str | None) ->
         project=task.project,
         api_key=api_key,
         api_key_header=conf.ingest.api_key_header,
-        default_k=task.k,
+        default_k=first_trials(task.k),
         concurrency=task.concurrency,
         seed=task.seed,
         retries=task.retries,

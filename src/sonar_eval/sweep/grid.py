@@ -16,6 +16,7 @@ from ..errors import ConfigError
 from .build import build_scenario, build_task, check, read_config
 from .key import AXES, cell_key, fingerprint
 from .schema import SweepConf
+from .trials import AUTO
 
 GROUPS = ("task", *AXES, "bot", "user", "grader", "ingest")
 # Two of these are compared with one another; between them nothing else may change, not even the hour.
@@ -44,6 +45,11 @@ class PlannedCell:
     def name(self) -> str:
         """Name the cell by what distinguishes it."""
         return cell_name(self.choices, self.varies)
+
+    @property
+    def adds_trials(self) -> bool:
+        """Tell whether looks at the arms decide on its number of trials; a scenario's own number stays."""
+        return bool(self.conf.task.k == AUTO and self.conf.scenario.k is None)
 
     def written(self) -> dict[str, Any]:
         """Return what of it is kept in the sweep's folder."""
@@ -78,6 +84,8 @@ def plan_cells(config: DictConfig) -> list[PlannedCell]:
         if cell.key in seen:
             raise ConfigError(f"two cells of this sweep are the same: {' '.join(cell.overrides)}")
         seen[cell.key] = cell
+    if len({cell.conf.task.k == AUTO for cell in cells}) > 1:
+        raise ConfigError("task.k=auto holds for the whole sweep; run one sweep for each number of trials")
     order = _interleaved(jobs)
     return [cells[place] for place in order]
 
@@ -98,7 +106,8 @@ def _jobs(config: DictConfig) -> list[list[str]]:
 def _require_single(override: Override) -> None:
     """Refuse to sweep over what is settled before there are cells."""
     name = override.get_key_element().lstrip("+")
-    if name in ("experiment", "launcher", "fail_fast", *_OF_THE_COMMAND) and override.is_sweep_override():
+    whole = ("experiment", "launcher", "fail_fast", *_OF_THE_COMMAND)
+    if (name in whole or name.startswith("compare.")) and override.is_sweep_override():
         told = "its grid is read before there are cells" if name == "experiment" else "it holds for the whole sweep"
         raise ConfigError(f"{override.input_line}: expected one value, {told}; run one sweep for each")
 

@@ -41,7 +41,7 @@ from .schema import SweepConf, TrackingConf
 
 log = logging.getLogger(__name__)
 
-_NOT_OF_A_CELL = ("hydra", "tracking", "resume", "dry_run", "fail_fast")
+_NOT_OF_A_CELL = ("hydra", "tracking", "resume", "dry_run", "fail_fast", "compare")
 # Whether this process has said that the tracker is away.
 _told = False
 

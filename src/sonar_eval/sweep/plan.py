@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from ..errors import ConfigError
+from .comparison import check_comparison
 from .forecast import forecast
 from .grid import PlannedCell, plan_cells
 from .lint import lint_user_confs
@@ -17,6 +18,7 @@ from .lock import FolderLock
 from .preflight import check_neighbours, refuse_written_keys
 from .resume import Standing, read_sweep, standings
 from .searchpath import SWEEPER
+from .trials import trials_reached
 
 
 @dataclass
@@ -51,7 +53,8 @@ def plan_sweep(config: DictConfig) -> Plan:
     folder = (launched_in / str(config.hydra.sweep.dir)).resolve()
     plan = Plan(cells, cells, launched_in, folder, warnings=warnings, dry=config.dry_run)
     standing = _go_on(plan, launched_in / config.resume) if config.resume else []
-    plan.lines = [*_told(plan, standing), forecast(cells, plan.to_run, launched_in, _at_once(config))]
+    reveals = check_comparison(cells[0].conf.compare, plan.cells)
+    plan.lines = [*_told(plan, standing), forecast(plan.cells, plan.to_run, launched_in, _at_once(config)), *reveals]
     if not plan.dry:
         plan.warnings += check_neighbours(config, [cell.conf for cell in plan.to_run])
     return plan
@@ -63,9 +66,17 @@ def _go_on(plan: Plan, folder: Path) -> list[Standing]:
     plan.folder = folder.resolve()
     plan.lock = locked(plan.folder)
     plan.before = read_sweep(plan.folder)
+    plan.cells = _as_far_as_before(plan.cells, plan.before.get("plan", ()))
     standing = standings(plan.folder, plan.cells, plan.before.get("plan", ()))
     plan.to_run = [row.cell for row in standing if not row.finished]
     return standing
+
+
+def _as_far_as_before(cells: Sequence[PlannedCell], earlier: Sequence[Mapping[str, Any]]) -> list[PlannedCell]:
+    """Ask for as many trials as an earlier run had come to, where looks decide on the number."""
+    keys = {cell.key for cell in cells}
+    reached = trials_reached(max((int(row["trials"]) for row in earlier if row["key"] in keys), default=0))
+    return [replace(cell, trials=reached) if cell.adds_trials else cell for cell in cells]
 
 
 def locked(folder: Path) -> FolderLock:

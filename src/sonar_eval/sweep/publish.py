@@ -17,12 +17,14 @@ from ..scorecard import original_names, scorecard
 from ..store import TRIALS_FILE, read_jsonl
 from ..tracking import CellRecord, Content, Tracker
 from ..tracking.mlflow import MLflowTracker, absolute_uri
+from .comparison import compare_sweep, publish_comparisons
 from .resume import RESULT_FILE, SWEEP_FILE, write_json
 from .schema import TrackingConf
 
 log = logging.getLogger(__name__)
 
 UNPUBLISHED = "not published: "
+COMPARISON = "how the arms compare"
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,22 @@ def publish_sweep(sweep_dir: Path, tracker: Tracker) -> list[Published]:
     command = " ".join(["sonar-eval", "sweep", *map(str, known.get("command", ()))])
     sweep_id = tracker.start_sweep(sweep_dir.name, command, key=sweep_key(sweep_dir), reopen=False)
     done = [_publish_one(folder, tracker, sweep_id) for folder in folders]
-    whole = _whole(known, folders) and all(entry.run_id is not None for entry in done)
+    complete = _whole(known, folders)
+    whole = complete and all(entry.run_id is not None for entry in done)
+    if complete:
+        done += _publish_comparison(sweep_dir, tracker, sweep_id)
     tracker.end_sweep(sweep_id, _ending(folders) if whole else "KILLED", correct=whole)
     return done
+
+
+def _publish_comparison(sweep_dir: Path, tracker: Tracker, sweep_id: str) -> list[Published]:
+    """Publish how the arms compare; returns why, when that could not be."""
+    try:
+        publish_comparisons(sweep_dir, compare_sweep(sweep_dir), tracker, sweep_id)
+    except Exception as error:
+        log.debug("the comparison was not published", exc_info=True)
+        return [Published(COMPARISON, None, one_reason(error))]
+    return []
 
 
 def _cells(sweep_dir: Path, known: Mapping[str, Any]) -> list[Path]:

@@ -23,7 +23,8 @@ class TaskConf:
     """How many trials, and how they are run."""
 
     name: str = "default"
-    k: int = TaskConfig.default_k
+    k: Any = TaskConfig.default_k
+    """A number; `auto`: 5, then 10, then 20, as long as the arms cannot be told apart."""
     concurrency: int = TaskConfig.concurrency
     retries: int = TaskConfig.retries
     seed: int = TaskConfig.seed
@@ -181,6 +182,17 @@ class TrackingConf:
 
 
 @dataclass
+class CompareConf:
+    """Whether and how the arms of a sweep are compared when it ends."""
+
+    enabled: bool = True
+    by: str = "auto"
+    """model or prompt; auto is each of them that varies."""
+    baseline: str | None = None
+    """The first one of the sweep where nothing is said."""
+
+
+@dataclass
 class SweepConf:
     """One cell of a sweep, and how the sweep is run."""
 
@@ -194,6 +206,7 @@ class SweepConf:
     grader: GraderConf = field(default_factory=GraderConf)
     ingest: IngestConf = field(default_factory=IngestConf)
     tracking: TrackingConf = field(default_factory=TrackingConf)
+    compare: CompareConf = field(default_factory=CompareConf)
     resume: str | None = None
     """The folder of a sweep to go on with; `last` is the newest in ./sweeps."""
     dry_run: bool = False

@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,13 +18,17 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from ..errors import ConfigError, describe
 from ..report import ResultRow
+from ..stats import Look
 from ..tracking import Tracker
+from .comparison import compare_sweep
 from .grid import PlannedCell
 from .job import make_tracker
 from .lock import FolderLock
+from .looks import look
 from .plan import Plan, locked
 from .publish import tracking_record
-from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, write_json
+from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
+from .trials import AUTO
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +48,8 @@ class Session:
     began: str = field(default_factory=lambda: str(time.time_ns()))
     """Tells the results of this run of the sweep from those of an earlier one."""
     closed: bool = False
+    looked: Look | None = None
+    """What the last look at the arms said; None where nobody looks before the end."""
     _returned: dict[str, dict[str, Any]] = field(default_factory=dict)
     _launcher_error: str | None = None
 
@@ -52,7 +58,10 @@ class Session:
         ours = [f"hydra.sweep.dir={_quoted(str(self.folder))}"]
         if self.sweep_id:
             ours.append(f"tracking.parent_run_id={self.sweep_id}")
-        return [[*cell.overrides, *ours, f"hydra.sweep.subdir={_quoted(cell.key)}"] for cell in self.to_run]
+        return [
+            [*cell.overrides, *ours, *_number_of_trials(cell), f"hydra.sweep.subdir={_quoted(cell.key)}"]
+            for cell in self.to_run
+        ]
 
     def take(self, returned: Sequence[Any]) -> None:
         """Take what the jobs returned: it counts where a job could not write its result."""
@@ -65,6 +74,29 @@ class Session:
     def launcher_failed(self, error: Exception) -> None:
         """Take note of why the launcher gave up; cells without a result are told with it."""
         self._launcher_error = " ".join(describe(error).split())[:300]
+
+    def goes_on(self) -> bool:
+        """Look at the arms when their number of trials hangs on it, and plan the round that is needed, if any."""
+        growing = [cell for cell in self.cells if cell.adds_trials]
+        if not growing or self._launcher_error or (self.folder / STOP_FILE).is_file():
+            return False
+        try:
+            self.looked = look([one.found for one in compare_sweep(self.folder)], growing[0].trials)
+            if self.looked.k is not None:
+                self._begin_round(self.looked.k)
+        except Exception as error:
+            self.looked = Look(None, f"stopped: {' '.join(describe(error).split())[:300]}")
+        return self.looked.k is not None
+
+    def _begin_round(self, k: int) -> None:
+        self.cells = [replace(cell, trials=k) if cell.adds_trials else cell for cell in self.cells]
+        self.to_run = [cell for cell in self.cells if cell.adds_trials]
+        self.began = str(time.time_ns())
+        self._returned = {}
+        known = read_sweep(self.folder)
+        keys = {cell.key for cell in self.to_run}
+        plan = [{**row, "trials": k} if row["key"] in keys else row for row in known["plan"]]
+        write_json(self.folder / SWEEP_FILE, {**known, "began": self.began, "plan": plan})
 
     def close(self, status: str) -> None:
         """Close the sweep in the tracker, once; a tracker that is gone by now is told, and costs no result."""
@@ -141,11 +173,17 @@ def _write(session: Session, plan: Plan, key: str) -> None:
         "key": key,
         "tracking": tracking_record(plan.cells[0].conf.tracking, plan.launched_in),
         "command": _command(),
+        "compare": asdict(plan.cells[0].conf.compare),
+        "auto": any(cell.conf.task.k == AUTO for cell in plan.cells),
         "began": session.began,
         "current": [cell.key for cell in plan.cells],
         "plan": [*(cell.written() for cell in plan.cells), *others],
     }
     write_json(session.folder / SWEEP_FILE, written)
+
+
+def _number_of_trials(cell: PlannedCell) -> list[str]:
+    return [f"task.k={cell.trials}"] if cell.adds_trials else []
 
 
 def _quoted(value: str) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..errors import SonarEvalError
 from ..report import result_table
+from .comparison import compare_sweep, publish_comparisons, write_reports
 from .plan import Plan
-from .publish import how_to_catch_up, unpublished
+from .publish import how_to_catch_up, one_reason, unpublished
 from .session import Session, rows
 
 DEBUG = "SONAR_DEBUG"
@@ -33,6 +34,7 @@ def tell_results(session: Session) -> int:
     warnings = [(result["name"], line) for result in results for line in (result["report"] or {}).get("warnings", ())]
     for name, line in warnings:
         print(f"warning: {name}: {line}")
+    _tell_comparison(session)
     print(f"\nRecords and transcripts: {_near(str(session.folder))}")
     print(session.tracker.how_to_look())
     failed = [(result["name"], result["error"]) for result in results if result["error"]]
@@ -47,6 +49,31 @@ def tell_results(session: Session) -> int:
     if any(unpublished(results)):
         print(f"All trials are on disk. When the tracker is back: {how_to_catch_up(_near(str(session.folder)))}")
     return 1
+
+
+def tell_look(session: Session) -> None:
+    """Print what a look at the arms said, while the sweep goes on."""
+    if session.looked is not None:
+        print(f"task.k=auto: {session.looked.reason}", file=sys.stderr, flush=True)
+
+
+def _tell_comparison(session: Session) -> None:
+    """Print how the arms compare and where the report lies; what goes wrong with that costs no result."""
+    try:
+        compared = compare_sweep(session.folder)
+        reports = write_reports(session.folder, compared)
+    except Exception as error:
+        print(f"\nThe arms were not compared: {one_line(error)}")
+        return
+    for one, report in zip(compared, reports, strict=True):
+        print("\n" + "\n".join(one.lines()))
+        print(f"  Report: {_near(str(report))}")
+    if session.looked is not None:
+        print(f"  task.k=auto: {session.looked.reason}")
+    try:
+        publish_comparisons(session.folder, compared, session.tracker, session.sweep_id)
+    except Exception as error:
+        print(f"  Not published: {one_reason(error)}; afterwards: {how_to_catch_up(_near(str(session.folder)))}")
 
 
 def _is_partial(result: dict[str, Any]) -> bool:

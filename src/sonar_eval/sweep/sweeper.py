@@ -12,6 +12,8 @@ from omegaconf import DictConfig
 
 from . import callback
 from .searchpath import SWEEPER
+from .session import Session
+from .summary import tell_look
 
 
 class PlannedSweeper(Sweeper):
@@ -31,8 +33,18 @@ class PlannedSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch the jobs; that one failed, or its whole launcher, is told at the end and never raised."""
+        """Launch the jobs, in rounds where a look at the arms asks for more trials.
+
+        That a job failed, or the whole launcher, is told at the end and never raised.
+        """
         session = callback.session()
+        returned = self._launch(session)
+        while session.goes_on():
+            tell_look(session)
+            returned = self._launch(session)
+        return returned
+
+    def _launch(self, session: Session) -> Any:
         jobs = session.jobs()
         if not jobs:
             return []

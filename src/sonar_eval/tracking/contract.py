@@ -40,6 +40,36 @@ class CellRecord:
     axes: tuple[str, ...] = ("model", "prompt", "scenario", "fault")
 
 
+@dataclass(frozen=True)
+class ArmRecord:
+    """One arm of a sweep, over all its cells."""
+
+    name: str
+    key: str
+    """What its cells have in common, such as model=a; distinct within the sweep."""
+    params: Mapping[str, str]
+    scores: list[Score]
+    counts: Mapping[str, Any]
+    """What any statistic can be computed from again: a table of `columns` and `data`, a row for each cell."""
+    compared: list[Score] = field(default_factory=list)
+    """How it compares with the baseline; empty for the baseline itself."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ComparisonRecord:
+    """How the arms of a sweep compare, all texts as they may be published."""
+
+    groups: list[list[ArmRecord]]
+    """The arms of each comparison, the baseline first."""
+    files: Mapping[str, str]
+    """The report, by the name of the file."""
+    note: str
+    """The verdicts, as Markdown."""
+    sweep: str = ""
+
+
 class Tracker(Protocol):
     """Keep the results of sweeps where people can look at them."""
 
@@ -53,6 +83,10 @@ class Tracker(Protocol):
 
     def publish(self, cell: CellRecord, sweep_id: str) -> str:
         """Keep one cell and return its id; one that is there unchanged is left alone, a changed one replaced."""
+        ...
+
+    def compare(self, record: ComparisonRecord, sweep_id: str) -> None:
+        """Keep how the arms of a sweep compare; safe to repeat, and what is there unchanged is left alone."""
         ...
 
     def end_sweep(self, sweep_id: str, status: str, *, correct: bool = False) -> None:
@@ -74,6 +108,9 @@ class NullTracker:
     def publish(self, cell: CellRecord, sweep_id: str) -> str:
         """Keep nothing."""
         return ""
+
+    def compare(self, record: ComparisonRecord, sweep_id: str) -> None:
+        """Keep nothing."""
 
     def end_sweep(self, sweep_id: str, status: str, *, correct: bool = False) -> None:
         """Close nothing."""

@@ -58,7 +58,7 @@ def _open_runs(client: Any) -> list[Any]:
     while True:
         where = "attributes.status = 'RUNNING'"
         page = client.search_runs(experiments, where, max_results=_PAGE, page_token=token)
-        found += (run for run in page if run.data.tags.get("sonar.kind") in ("sweep", "cell"))
+        found += (run for run in page if run.data.tags.get("sonar.kind") in ("sweep", "cell", "arm"))
         token = page.token
         if not token:
             return found

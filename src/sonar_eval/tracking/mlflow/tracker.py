@@ -14,9 +14,10 @@ from typing import Any
 
 from ...errors import ConfigError
 from ..content import Content
-from ..contract import TRACES, CellRecord
+from ..contract import TRACES, CellRecord, ComparisonRecord
 from ..trace import ended_ms
 from . import entries
+from .arms import ArmWriter
 from .artifacts import copy_files
 from .prompts import PromptShelf
 from .reconcile import ALIVE, alive_now, process_tags
@@ -167,6 +168,11 @@ class MLflowTracker:
             if cell.names:
                 _dump(folder / entries.NAMES_FILE, cell.names)
             self._client.log_artifacts(run_id, str(folder))
+
+    def compare(self, record: ComparisonRecord, sweep_id: str) -> None:
+        """Write a child run for each arm, and the report among the artifacts of the sweep's run."""
+        check_server(self._uri)
+        ArmWriter(self._client, self._experiment_id, sweep_id).write(record)
 
     def end_sweep(self, sweep_id: str, status: str, *, correct: bool = False) -> None:
         """Close the parent run, unless it is closed."""

@@ -9,6 +9,7 @@ from typing import Any
 
 LEADERBOARD = "sonarleaderboard"
 BY_FAULT = "sonarbyfault"
+ARMS = "sonararms"
 NOTE = "mlflow.note.content"
 _VIEW_TAG = "mlflow.sharedViewState."
 
@@ -16,6 +17,16 @@ _AXES = ("params.`model`", "params.`prompt`", "params.`scenario`", "params.`faul
 _HEADLINES = tuple(
     f"metrics.`{name}`"
     for name in "pass_rate pass_hat_k judge_mean safety_violations trials_judged trials_errored cost_usd".split()
+)
+_OF_AN_ARM = (
+    "params.`model`",
+    "params.`prompt`",
+    "tags.`verdict`",
+    *(
+        f"metrics.`{name}`"
+        for name in "pass_rate pass_rate_ci_low pass_rate_ci_high scenarios_held safety_violations trials_judged "
+        "trials_errored latency_p50_s".split()
+    ),
 )
 _UNDER_FAULT = tuple(
     f"metrics.`{name}`"
@@ -33,16 +44,23 @@ def experiment_tags(present: Mapping[str, str]) -> dict[str, str]:
         _VIEW_TAG + BY_FAULT: _view(
             "By fault", now, "params.`fault`", True, (*_AXES, *_UNDER_FAULT), grouped_by="fault"
         ),
+        _VIEW_TAG + ARMS: _view("Arms", now, "metrics.`pass_rate`", False, _OF_AN_ARM, kind="arm"),
     }
     return {key: value for key, value in wanted.items() if key not in present}
 
 
 def _view(
-    name: str, now: int, order: str, ascending: bool, columns: Iterable[str], grouped_by: str | None = None
+    name: str,
+    now: int,
+    order: str,
+    ascending: bool,
+    columns: Iterable[str],
+    grouped_by: str | None = None,
+    kind: str = "cell",
 ) -> str:
     """Describe a saved view; the format is MLflow's own, as of 3.17."""
     state: dict[str, Any] = {
-        "searchFilter": "tags.`sonar.kind` = 'cell'",
+        "searchFilter": f"tags.`sonar.kind` = '{kind}'",
         "orderByKey": order,
         "orderByAsc": ascending,
         "startTime": "ALL",
@@ -60,11 +78,14 @@ def _view(
 _DESCRIPTION = f"""# Chatbot evaluations
 
 Each parent run is a sweep, each child run one cell of it: k trials of a scenario under one model, prompt and fault.
+Where a sweep compares models or prompts, a child run for each of these arms sums up its cells and says how it compares
+with the baseline; the report, `comparison.html`, is among the artifacts of the parent run.
 Each trial is a trace: the conversation, the bot's own spans, and every verdict with its reason.
 
 | to see | open |
 |---|---|
 | all cells, best first | *Training runs*, view **Leaderboard** (`?viewStateShareKey={LEADERBOARD}`) |
+| is one better than the other | *Training runs*, view **Arms** (`?viewStateShareKey={ARMS}`) |
 | what the faults cost | *Training runs*, view **By fault** (`?viewStateShareKey={BY_FAULT}`) |
 | two variants, trial by trial | *Evaluation runs*: tick two cells of one scenario and fault, then *Compare* |
 | one conversation | *Traces*, all time; search by `tags.conversation_id = '…'` |
