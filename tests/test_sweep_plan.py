@@ -12,6 +12,7 @@ import threading
 
 import pytest
 
+from sonar_eval.report import planning_line
 from sonar_eval.sweep.searchpath import shipped_conf
 from test_sweep_run import BOTS, sweep
 
@@ -42,8 +43,9 @@ def test_a_dry_run_shows_the_grid_and_runs_nothing(tmp_path):
     assert (dry.status, dry.err) == (0, "")
     lines = dry.out.splitlines()
     cells = 2 * len(list((shipped_conf() / "scenario").glob("*.yaml")))
-    assert len(lines) == cells + 1
-    assert lines[-1].startswith(f"{cells} cells x 5 trials = {5 * cells} trials; time and cost unknown: no earlier")
+    assert len(lines) == cells + 2
+    assert lines[-2].startswith(f"{cells} cells x 5 trials = {5 * cells} trials; time and cost unknown: no earlier")
+    assert lines[-1] == planning_line(cells // 2, 5)
     assert re.fullmatch(r"  offline-careful v2 change_of_mind none +5 trials", lines[0])
     assert list(tmp_path.iterdir()) == []
 
@@ -55,7 +57,7 @@ def test_variants_that_are_compared_run_side_by_side(tmp_path):
         "scenario=refund,order_latte",
         "prompt=v1,v2",
     )
-    listed = [line.split()[:4] for line in sweep(tmp_path, *axes, "dry_run=true").out.splitlines()[:-1]]
+    listed = [line.split()[:4] for line in sweep(tmp_path, *axes, "dry_run=true").out.splitlines()[:-2]]
     assert len(listed) == 16
     blocks = [listed[start : start + 4] for start in range(0, 16, 4)]
     for block in blocks:

@@ -314,7 +314,7 @@ def test_an_experiment_that_was_there_before_gets_the_views_and_keeps_its_own_wo
     tags = client.get_experiment(made).tags
     assert tags["mlflow.note.content"] == "Ours."
     views = [json.loads(value)["name"] for key, value in tags.items() if key.startswith("mlflow.sharedViewState.")]
-    assert sorted(views) == ["By fault", "Leaderboard"]
+    assert sorted(views) == ["Arms", "By fault", "Leaderboard"]
 
 
 # Traces.

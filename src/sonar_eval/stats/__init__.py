@@ -41,7 +41,7 @@ from .planning import (
 )
 from .ranking import RankInterval, rank_intervals
 from .scores import population_mean_diff_ci, suite_mean_diff_ci
-from .sequential import Look, next_look
+from .sequential import LOOK_LEVEL, LOOKS, Look, next_look
 from .significance import (
     benjamini_hochberg,
     fisher_exact,
@@ -54,6 +54,8 @@ from .suite import intra_scenario_correlation, population_wilson_ci, suite_effec
 
 __all__ = [
     "ERROR_LIMIT",
+    "LOOKS",
+    "LOOK_LEVEL",
     "Counts",
     "Interval",
     "Look",

@@ -145,8 +145,8 @@ def write_reports(folder: Path, compared: Sequence[Compared]) -> list[Path]:
 
 def _files(one: Compared, arms: Sequence[Arm]) -> dict[str, str]:
     return {
-        f"{one.name}.html": render_html(one.found, arms, stats=True),
-        f"{one.name}.md": render_markdown(one.found, stats=True),
+        f"{one.name}.html": render_html(one.found, arms),
+        f"{one.name}.md": render_markdown(one.found),
         f"{one.name}.json": json.dumps(one.found.to_dict(), ensure_ascii=False, indent=1),
     }
 

@@ -79,13 +79,13 @@ def plan_cells(config: DictConfig) -> list[PlannedCell]:
     _require_distinct(jobs)
     varying = _varying(jobs)
     cells = [_plan(config, job, varying, place) for place, job in enumerate(jobs)]
+    if len({cell.conf.task.k == AUTO for cell in cells}) > 1:
+        raise ConfigError("task.k=auto holds for the whole sweep; run one sweep for each number of trials")
     seen: dict[str, PlannedCell] = {}
     for cell in cells:
         if cell.key in seen:
             raise ConfigError(f"two cells of this sweep are the same: {' '.join(cell.overrides)}")
         seen[cell.key] = cell
-    if len({cell.conf.task.k == AUTO for cell in cells}) > 1:
-        raise ConfigError("task.k=auto holds for the whole sweep; run one sweep for each number of trials")
     order = _interleaved(jobs)
     return [cells[place] for place in order]
 

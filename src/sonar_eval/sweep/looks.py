@@ -10,7 +10,7 @@ from ..stats import LOOK_LEVEL, Look, next_look
 _WHY = {
     "difference": "a difference was found",
     "equivalent": "they are equivalent within {margin:g} pts",
-    "exhausted": "that was the last look",
+    "exhausted": "undecided at the last look",
 }
 
 
