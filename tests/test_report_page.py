@@ -344,3 +344,30 @@ def test_every_record_that_reads_as_json_can_be_rendered():
     b = one_cell("B", json.loads(json.dumps(bare)), trial(1))
     assert CellKey("s") in b.cells
     assert "bot failed at send: no answer" in page(one_cell("A", trial(0), trial(1)), b).words()
+
+
+def test_three_arms_are_ranked_and_two_are_not():
+    arms = [arm("best", [5, 5, 4, 5]), arm("middle", [4, 3, 5, 4]), arm("worst", [0, 1, 0, 1])]
+    ranked = page(*arms)
+    assert "ranking" in ranked.classes()
+    assert "Chance to be best best baseline 1–2 95.0%" in ranked.words()
+    assert "worst 3 10.0%" in ranked.words()
+    assert "ranking" not in page(*arms[:2]).classes()
+
+
+def test_every_warning_is_listed_and_counted_at_the_top():
+    same = {(name, "none"): trials(5, 5, scenario=name, said="the same") for name in ("s0", "s1")}
+    scored = [
+        Arm.of(name, {(s, "none"): [{**t, "grader": {"score": score + t["index"] / 100}} for t in rows]})
+        for name, score in (("A", 0.50), ("B", 0.51))
+        for s, rows in (("s2", trials(4, 5, scenario="s2")),)
+    ]
+    arms = [Arm(one.name, {**one.cells, **Arm.of("", same).cells}) for one in scored]
+    comparison = compare_arms(arms[0], arms[1:], judge_variance=0.04)
+    assert [word for word in ("identical transcripts", "judge") if word in " ".join(comparison.warnings)] == [
+        "identical transcripts",
+        "judge",
+    ]
+    shown = Page(render_html(comparison, arms)).words()
+    assert all(" ".join(line.split()) in shown for line in comparison.warnings)
+    assert f"{len(comparison.warnings)} warnings" in shown

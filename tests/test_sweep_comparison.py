@@ -250,7 +250,7 @@ def test_runs_of_arms_can_be_compared_once_more_and_the_sweep_s_run_too(tmp_path
     ):
         told = CliRunner().invoke(main, ["compare", *places, "--tracking-uri", uri])
         assert told.exit_code == 0, told.output
-        assert "b -80.0 pts" in told.output
+        assert "-80.0 pts" in told.output
 
 
 @pytest.mark.parametrize(("mode", "shown"), [("full", True), ("redacted", False), ("none", False)])

@@ -93,15 +93,16 @@ def check_comparison(conf: CompareConf, cells: Sequence[PlannedCell]) -> list[st
     known = [value for axis in axes for value in dict.fromkeys(cell.choices[axis] for cell in cells)]
     if axes and conf.baseline is not None and conf.baseline not in known:
         raise ConfigError(f"compare.baseline: expected one of {', '.join(known)}; got {conf.baseline!r}")
-    return [_reveals(cells, axes[0], auto=auto)] if axes else []
+    return [_reveals(cells, axes[0])] if axes else []
 
 
-def _reveals(cells: Sequence[PlannedCell], axis: str, *, auto: bool) -> str:
+def _reveals(cells: Sequence[PlannedCell], axis: str) -> str:
     first = [cell for cell in cells if cell.choices[axis] == cells[0].choices[axis]]
     unit = "scenario" if len({cell.choices["scenario"] for cell in first}) == len(first) else "cell"
     sizes = [cell.trials for cell in first]
     line = planning_line(len(first), round(sum(sizes) / len(sizes)), unit=unit)
-    later = [look for look in LOOKS if look > max(sizes)] if auto else []
+    grown = [cell.trials for cell in first if cell.adds_trials]
+    later = [look for look in LOOKS if look > max(grown)] if grown else []
     return f"{line}; where that does not decide, {' and then '.join(map(str, later))} trials" if later else line
 
 

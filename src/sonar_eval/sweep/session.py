@@ -28,7 +28,6 @@ from .looks import look
 from .plan import Plan, locked
 from .publish import tracking_record
 from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
-from .trials import AUTO
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +77,10 @@ class Session:
     def goes_on(self) -> bool:
         """Look at the arms when their number of trials hangs on it, and plan the round that is needed, if any."""
         growing = [cell for cell in self.cells if cell.adds_trials]
-        if not growing or self._launcher_error or (self.folder / STOP_FILE).is_file():
+        if not growing:
+            return False
+        if self._launcher_error or (self.folder / STOP_FILE).is_file():
+            self.looked = Look(None, "no trials were added: not every cell was run")
             return False
         try:
             self.looked = look([one.found for one in compare_sweep(self.folder)], growing[0].trials)
@@ -174,7 +176,7 @@ def _write(session: Session, plan: Plan, key: str) -> None:
         "tracking": tracking_record(plan.cells[0].conf.tracking, plan.launched_in),
         "command": _command(),
         "compare": asdict(plan.cells[0].conf.compare),
-        "auto": any(cell.conf.task.k == AUTO for cell in plan.cells),
+        "auto": any(cell.adds_trials for cell in plan.cells),
         "began": session.began,
         "current": [cell.key for cell in plan.cells],
         "plan": [*(cell.written() for cell in plan.cells), *others],
