@@ -20,7 +20,7 @@ from sonar_eval.sweep.looks import look
 from sonar_eval.sweep.publish import publish_sweep, tracker_of
 from sonar_eval.tracking import NullTracker
 from stores import empty_store
-from test_sweep_run import read_trials, sweep
+from test_sweep_run import BOTS, read_trials, sweep
 
 # MLflow 3.17 uses what SQLAlchemy 2.1 deprecates, and trips over it when warnings are errors.
 pytestmark = [
@@ -374,3 +374,17 @@ def test_arms_that_differ_at_once_get_no_more_trials(tmp_path):
     assert ran.status == 0, ran.err
     assert "  task.k=auto: stopped after 5 trials per cell: offline-hasty: a difference was found" in ran.out
     assert "REGRESSION: offline-hasty" in ran.out
+
+
+def test_a_store_that_breaks_costs_neither_the_comparison_nor_its_publishing_afterwards(tmp_path):
+    (tmp_path / "my_bots.py").write_text(BOTS, encoding="utf-8")
+    few = ("prompt=v2", "scenario=order_latte,refund", "task.k=2", "tracking.experiment=e")
+    ran = sweep(tmp_path, "model=offline-careful,offline-hasty", *few, "bot=mine", "bot.adapter=my_bots:Vandal")
+    assert ran.status == 1
+    assert "Compared by model, baseline offline-careful:" in ran.out
+    (told,) = [line for line in ran.out.splitlines() if line.startswith("  Not published: ")]
+    assert told.endswith(f"; afterwards: sonar-eval tracking publish {ran.folder.relative_to(tmp_path)}")
+    assert (ran.folder / "comparison.html").is_file()
+    empty_store(tmp_path)
+    publish_sweep(ran.folder, tracker_of(ran.folder))
+    assert set(Store(tmp_path).runs("arm")) == {"model=offline-careful", "model=offline-hasty"}

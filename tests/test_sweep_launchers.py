@@ -142,3 +142,12 @@ class Deadly(CafeBot):
             os._exit(9)
         return await super().setup_trial(ctx)
 """
+
+
+@pytest.mark.parametrize("launcher", [marked("joblib")])
+def test_trials_are_added_in_rounds_under_a_launcher_too(tmp_path, launcher):
+    few = ("prompt=v2", "scenario=order_latte,refund", "task.k=auto", "tracking=none")
+    ran = sweep(tmp_path, f"launcher={launcher}", "model=offline-careful,offline-steady", *few)
+    assert ran.status == 0, ran.err
+    assert "task.k=auto: undecided after 5 trials per cell (offline-steady); going on to 10" in ran.err
+    assert len({len(read_trials(path.parent)) for path in ran.folder.glob("*/trials.jsonl")} - {5}) == 1

@@ -351,7 +351,7 @@ def test_progress_is_one_line_per_cell_where_nobody_watches(grid):
 
 
 def test_nothing_but_progress_is_said_beside_the_result(grid):
-    assert len(grid.err.splitlines()) == 9
+    assert len(grid.err.splitlines()) == 10
     assert grid.err.startswith("8 cells x 3 trials = 24 trials; time and cost unknown")
     assert "Warning" not in grid.err
 
