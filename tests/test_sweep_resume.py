@@ -13,9 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from sonar_eval.tracking.mlflow import reconcile
 from test_sweep_run import BOTS, interrupt, read_trials, start, sweep, without_ids_and_times
 
-pytestmark = pytest.mark.timeout(300)
+# MLflow 3.17 uses what SQLAlchemy 2.1 deprecates, and trips over it when warnings are errors.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning"),
+    pytest.mark.timeout(300),
+]
 
 GRID = ("model=offline-careful,offline-hasty", "prompt=v1,v2", "scenario=order_latte,refund")
 SMALL = ("scenario=order_latte,refund", "tracking=none")
@@ -259,7 +264,7 @@ def test_what_cannot_be_gone_on_with_is_told_in_one_line(tmp_path, argument, tol
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    swept = sweep(tmp_path_factory.mktemp("undisturbed"), *GRID, "task.k=3", "tracking=none")
+    swept = sweep(tmp_path_factory.mktemp("undisturbed"), *GRID, "task.k=3")
     assert swept.status == 0, swept.err
     return swept
 
@@ -296,8 +301,61 @@ def test_killed_at_random_and_gone_on_with_it_comes_to_the_same(undisturbed, tmp
         )
     conversations = list(ids(last.folder).values())
     assert len(set(conversations)) == len(conversations) == 24
+    assert tracked(tmp_path) == [("sweep", "FINISHED", 0), *[("cell", "FINISHED", 3)] * 8]
+    assert totals(tmp_path) == totals(undisturbed.launched_in)
     table = [line for line in undisturbed.out.splitlines() if line.startswith("offline-")]
     assert [line for line in last.out.splitlines() if line.startswith("offline-")] == table
+
+
+def runs_of(folder, uri=None):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri or f"sqlite:///{folder / 'mlflow.db'}")
+    number = client.get_experiment_by_name("sonar-eval").experiment_id
+    runs = client.search_runs([number], order_by=["attributes.start_time ASC"])
+    return client, sorted(runs, key=lambda run: run.data.tags["sonar.kind"], reverse=True)
+
+
+def tracked(folder):
+    """Return kind, status and number of distinct conversations traced of every run, the sweeps' first."""
+    client, runs = runs_of(folder)
+    found = []
+    for run in runs:
+        where = f"run_id = '{run.info.run_id}'"
+        traces = client.search_traces(locations=[run.info.experiment_id], filter_string=where, include_spans=False)
+        conversations = [trace.info.client_request_id for trace in traces]
+        assert len(set(conversations)) == len(conversations)
+        found.append((run.data.tags["sonar.kind"], run.info.status, len(conversations)))
+    return found
+
+
+def totals(folder):
+    """Return what MLflow shows of each cell, without what took time."""
+    _, runs = runs_of(folder)
+    return {
+        run.info.run_name: {name: value for name, value in run.data.metrics.items() if "latency" not in name}
+        for run in runs
+        if run.data.tags["sonar.kind"] == "cell"
+    }
+
+
+def test_a_sweep_that_was_killed_and_left_so_has_no_run_open_once_it_is_reconciled(tmp_path):
+    killed = interrupt(tmp_path, signal.SIGKILL)
+    assert [run[:2] for run in tracked(tmp_path)] == [("sweep", "RUNNING")]
+    (closed,) = reconcile(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert closed.name == killed.folder.name
+    assert [run[:2] for run in tracked(tmp_path)] == [("sweep", "KILLED")]
+
+
+def test_a_cell_that_was_finished_but_not_published_when_the_kill_came_is_published_when_it_is_gone_on_with(tmp_path):
+    swept = sweep(tmp_path, "scenario=order_latte,refund", "task.k=2")
+    assert swept.status == 0, swept.err
+    client, runs = runs_of(tmp_path)
+    client.delete_run(runs[1].info.run_id)
+    again = sweep(tmp_path, "resume=last")
+    assert again.status == 0, again.err
+    assert set(said(again).values()) == {"kept 2 of 2"}
+    assert tracked(tmp_path) == [("sweep", "FINISHED", 0), ("cell", "FINISHED", 2), ("cell", "FINISHED", 2)]
 
 
 def wait_for_the_sweep(folder: Path, process) -> bool:

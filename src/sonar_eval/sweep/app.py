@@ -12,8 +12,8 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from . import callback, sweeper
+from .command import with_earlier_command
 from .job import run_job
-from .resume import with_earlier_command
 from .schema import SweepConf
 from .searchpath import register, shipped_conf
 from .session import INTERRUPTED

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+import re
+import shlex
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +55,11 @@ def publish_sweep(sweep_dir: Path, tracker: Tracker) -> list[Published]:
     """
     known = read_sweep(sweep_dir)
     folders = _cells(sweep_dir, known)
-    command = " ".join(["sonar-eval", "sweep", *map(str, known.get("command", ()))])
+    command = told_command(known.get("command", ()))
     sweep_id = tracker.start_sweep(sweep_dir.name, command, key=sweep_key(sweep_dir), reopen=False)
+    with contextlib.suppress(Exception):
+        # The cells say whether the tracker can be used.
+        keep_plan(sweep_dir, tracker, sweep_id)
     done = [_publish_one(folder, tracker, sweep_id) for folder in folders]
     complete = _whole(known, folders)
     whole = complete and all(entry.run_id is not None for entry in done)
@@ -70,6 +77,39 @@ def _publish_comparison(sweep_dir: Path, tracker: Tracker, sweep_id: str) -> lis
         log.debug("the comparison was not published", exc_info=True)
         return [Published(COMPARISON, None, one_reason(error))]
     return []
+
+
+def keep_plan(sweep_dir: Path, tracker: Tracker, sweep_id: str) -> None:
+    """Leave with the tracker what a sweep wrote about itself, to go on with it where its folder is not.
+
+    Not where the tracker is: whoever finds it there knows, and an address may hold a password.
+    """
+    known = read_sweep(sweep_dir)
+    told = {
+        **known,
+        "command": _elsewhere(known["command"]),
+        "tracking": {**(known.get("tracking") or {}), "uri": None},
+    }
+    told["plan"] = [{**row, "overrides": _elsewhere(row.get("overrides", ()))} for row in known.get("plan", ())]
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made) / SWEEP_FILE
+        write_json(path, told)
+        tracker.keep_file(sweep_id, path)
+
+
+def _elsewhere(lines: Iterable[str]) -> list[str]:
+    return [line for line in lines if not line.lstrip("+").startswith("tracking.uri=")]
+
+
+def told_command(command: Iterable[Any]) -> str:
+    """Write the command of a sweep as it may be shown, without the password of a store."""
+    return re.sub(r"(://)[^/@\s]+@", r"\1***@", shlex.join(["sonar-eval", "sweep", *map(str, command)]))
+
+
+def publish_kept(folders: Iterable[Path], tracker: Tracker, sweep_id: str) -> list[Published]:
+    """Publish finished cells that may stand there already; return those that could not be, told in their results."""
+    failed = [told for folder in folders if (told := _publish_one(folder, tracker, sweep_id)).run_id is None]
+    return failed
 
 
 def _cells(sweep_dir: Path, known: Mapping[str, Any]) -> list[Path]:
@@ -96,7 +136,10 @@ def _publish_one(folder: Path, tracker: Tracker, sweep_id: str) -> Published:
         run_id = publish_cell(folder, tracker, sweep_id)
     except Exception as error:
         log.debug("cell %s was not published", result["name"], exc_info=True)
-        return Published(result["name"], None, one_reason(error))
+        reason = one_reason(error)
+        if result["error"] is None:
+            write_json(folder / RESULT_FILE, {**result, "error": f"{UNPUBLISHED}{reason}"})
+        return Published(result["name"], None, reason)
     if result.get("run_id") != run_id or str(result["error"] or "").startswith(UNPUBLISHED):
         error_then = None if str(result["error"] or "").startswith(UNPUBLISHED) else result["error"]
         write_json(folder / RESULT_FILE, {**result, "run_id": run_id, "error": error_then})

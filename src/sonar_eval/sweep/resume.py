@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from .key import changed_parts
 SWEEP_FILE = "sweep.json"
 RESULT_FILE = "result.json"
 STOP_FILE = "stopped"
-_SWEEPS = "sweeps"
-_ARGUMENT = re.compile(r"\+{0,2}resume=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -59,38 +56,6 @@ def write_json(path: Path, value: Any) -> None:
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
-
-
-def earlier_folder(named: str) -> Path:
-    """Find the folder that `resume=` names: `last` is the sweep in ./sweeps that was begun or continued last."""
-    if named != "last":
-        return Path(named).expanduser().resolve()
-    written = [path for path in Path(_SWEEPS).glob(f"*/{SWEEP_FILE}") if path.is_file()]
-    if not written:
-        raise ConfigError("resume=last: there is no sweep in ./sweeps; name a folder with resume=DIR")
-    return max(written, key=lambda path: path.stat().st_mtime_ns).parent.resolve()
-
-
-def with_earlier_command(arguments: Sequence[str]) -> list[str]:
-    """Put the command of the sweep that `resume=` names before the given arguments, which win."""
-    named = [found.group(1) for argument in arguments if (found := _ARGUMENT.fullmatch(argument))]
-    if not named or named[-1] in ("", "null"):
-        return list(arguments)
-    folder = earlier_folder(_unquoted(named[-1]))
-    given = [argument for argument in arguments if not _ARGUMENT.fullmatch(argument)]
-    replaced = {_override_key(argument) for argument in given} | {"hydra.sweep.dir", "dry_run", "resume"}
-    recorded = [line for line in read_sweep(folder)["command"] if _override_key(line) not in replaced]
-    quoted = re.sub(r"(['\\])", r"\\\1", str(folder))
-    return [*recorded, *given, f"resume='{quoted}'"]
-
-
-def _unquoted(value: str) -> str:
-    quoted = re.fullmatch(r"""(['"])(.*)\1""", value, re.DOTALL)
-    return quoted.group(2) if quoted else value
-
-
-def _override_key(argument: str) -> str:
-    return argument.partition("=")[0].lstrip("+~")
 
 
 def standings(folder: Path, cells: Iterable[PlannedCell], earlier: Iterable[Mapping[str, Any]]) -> list[Standing]:

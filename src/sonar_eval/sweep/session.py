@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -26,7 +27,7 @@ from .job import make_tracker
 from .lock import FolderLock
 from .looks import look
 from .plan import Plan, locked
-from .publish import tracking_record
+from .publish import keep_plan, publish_kept, told_command, tracking_record
 from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,20 @@ class Session:
             log.error("the sweep was not closed as %s: %s", status, " ".join(describe(error).split())[:300])
         self.lock.release()
 
+    def keep_plan(self) -> None:
+        """Leave with the tracker what is needed to go on with the sweep where its folder is not."""
+        try:
+            keep_plan(self.folder, self.tracker, self.sweep_id)
+        except Exception as error:
+            log.warning("%s was not published: %s", SWEEP_FILE, " ".join(describe(error).split())[:300])
+
+    def catch_up(self) -> None:
+        """Publish the cells that are finished already, where a kill came in between or the tracker is another."""
+        running = {cell.key for cell in self.to_run}
+        kept = [self.folder / cell.key for cell in self.cells if cell.key not in running]
+        for told in publish_kept(kept, self.tracker, self.sweep_id) if self.sweep_id else ():
+            log.error("%s was not published: %s", told.name, told.reason)
+
     def results(self) -> list[dict[str, Any]]:
         """List what the cells of this sweep came to, in the order of the table; a missing one has its reason."""
         return [self._result(cell) for cell in sorted(self.cells, key=lambda cell: cell.place)]
@@ -145,18 +160,45 @@ def open_session(config: DictConfig, plan: Plan) -> Session:
         )
     tracker = make_tracker(plan.cells[0].conf.tracking, plan.launched_in)
     key = str(plan.before.get("key") or f"{plan.folder.name}-{uuid4().hex[:8]}")
-    sweep_id = tracker.start_sweep(plan.folder.name, shlex.join(["sonar-eval", "sweep", *_command()]), key=key)
     try:
         lock = plan.lock or locked(plan.folder)
-        session = Session(plan.folder, plan.cells, plan.to_run, tracker, sweep_id, lock)
-        _write(session, plan, key)
+        session = Session(plan.folder, plan.cells, plan.to_run, tracker, "", lock)
+        if not plan.before:
+            # Before the tracker hears of it: a sweep that is killed meanwhile is found there again by its key.
+            _write(session, plan, key)
+        _open(session, plan, key)
     except OSError as error:
-        tracker.end_sweep(sweep_id, "FAILED")
         raise ConfigError(f"hydra.sweep.dir: cannot write to {plan.folder}: {error.strerror}") from error
     with read_write(config), open_dict(config):
         # Launchers put their own files there.
         config.hydra.sweep.dir = str(plan.folder)
     return session
+
+
+def _open(session: Session, plan: Plan, key: str) -> None:
+    """Open the sweep in the tracker; whatever goes wrong, nothing stays open there."""
+    try:
+        session.sweep_id = session.tracker.start_sweep(plan.folder.name, told_command(_command()), key=key)
+    except BaseException:
+        if not plan.before:
+            # It never began: there is nothing to go on with.
+            _forget(session)
+        raise
+    try:
+        _write(session, plan, key)
+        session.keep_plan()
+        session.catch_up()
+    except BaseException as error:
+        session.close("FAILED" if isinstance(error, Exception) else "KILLED")
+        raise
+
+
+def _forget(session: Session) -> None:
+    session.lock.release()
+    with contextlib.suppress(OSError):
+        for path in (session.folder / SWEEP_FILE, *session.folder.glob(".lock")):
+            path.unlink(missing_ok=True)
+        session.folder.rmdir()
 
 
 def _command() -> list[str]:

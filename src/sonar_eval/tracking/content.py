@@ -57,6 +57,11 @@ class Content:
         return cls(mode, tuple(_compiled(pattern) for pattern in redact))
 
     @property
+    def label(self) -> str:
+        """Name the rule: full when text passes as it is."""
+        return "redacted" if self.mode == "full" and self.patterns else self.mode
+
+    @property
     def everything(self) -> bool:
         """Tell whether text passes as it is."""
         return self.mode == "full" and not self.patterns

@@ -81,6 +81,10 @@ class Tracker(Protocol):
         """
         ...
 
+    def keep_file(self, sweep_id: str, path: Path) -> None:
+        """Keep a file of the sweep itself, unless it holds text that must not be told."""
+        ...
+
     def publish(self, cell: CellRecord, sweep_id: str) -> str:
         """Keep one cell and return its id; one that is there unchanged is left alone, a changed one replaced."""
         ...
@@ -104,6 +108,9 @@ class NullTracker:
     def start_sweep(self, name: str, command: str, *, key: str = "", reopen: bool = True) -> str:
         """Open nothing."""
         return ""
+
+    def keep_file(self, sweep_id: str, path: Path) -> None:
+        """Keep nothing."""
 
     def publish(self, cell: CellRecord, sweep_id: str) -> str:
         """Keep nothing."""

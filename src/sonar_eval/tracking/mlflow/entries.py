@@ -18,6 +18,14 @@ _NOT_IN_A_KEY = re.compile(r"[^/\w.\- :]")
 CONFIG_FILE = "config.json"
 NAMES_FILE = "metric_names.json"
 TABLE_FILE = "trials.json"
+# The tags by which runs are found again.
+KIND, CELL, CONTENT, DIGEST, PARENT = (
+    "sonar.kind",
+    "sonar.cell",
+    "sonar.content",
+    "sonar.digest",
+    "mlflow.parentRunId",
+)
 
 
 def params(cell: CellRecord) -> dict[str, str]:
@@ -50,8 +58,8 @@ def tags(cell: CellRecord) -> dict[str, str]:
     """Return what a run is found by, and what was left out of it."""
     passed = bool(cell.report and cell.report["passed"] and not cell.report["unchecked"])
     found = {
-        "sonar.kind": "cell",
-        "sonar.cell": cell.key,
+        KIND: "cell",
+        CELL: cell.key,
         "sonar.sweep": cell.sweep,
         "sonar.passed": str(passed).lower(),
         "mlflow.runType": "genai_evaluate",

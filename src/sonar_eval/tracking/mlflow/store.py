@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from ...errors import ConfigError, describe
 from ...web import is_loopback
@@ -119,6 +120,33 @@ def absolute_uri(uri: str, folder: Path) -> str:
     """Anchor a relative SQLite path to `folder`: jobs may run in folders of their own."""
     path = sqlite_path(uri)
     return uri if path is None or path.is_absolute() else f"sqlite:///{folder / path}"
+
+
+def make_file(uri: str) -> None:
+    """Make the SQLite file that is not there, whole or not at all: one that a kill left half made is of no use."""
+    path = sqlite_path(uri)
+    if path is None or path.exists():
+        return
+    partial = path.with_name(f".{path.name}-{uuid4().hex[:8]}")
+    try:
+        client = connect(f"sqlite:///{partial}")
+        client.search_experiments()
+        client._tracking_client.store.engine.dispose()
+        _put(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _put(partial: Path, path: Path) -> None:
+    """Give a file its name, unless somebody else was quicker."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # A file system without hard links.
+        if not path.exists():
+            os.replace(partial, path)
 
 
 def artifact_folder(uri: str, experiment: str) -> str | None:

@@ -21,12 +21,10 @@ from .arms import ArmWriter
 from .artifacts import copy_files
 from .prompts import PromptShelf
 from .reconcile import ALIVE, alive_now, process_tags
-from .store import artifact_folder, at_second_try, check_server, connect, is_server, sqlite_path, unusable
+from .store import artifact_folder, at_second_try, check_server, connect, is_server, make_file, sqlite_path, unusable
 from .traces import TraceWriter
 from .views import LEADERBOARD, NOTE, experiment_tags
 
-_PARENT = "mlflow.parentRunId"
-_DIGEST = "sonar.digest"
 # Counted up when the same records are to be written in another way.
 _FORM = 1
 
@@ -72,22 +70,35 @@ class MLflowTracker:
         """Open the parent run; makes the store and the experiment, so that no two jobs race to."""
         check_server(self._uri)
         try:
+            make_file(self._uri)
             return self._open(name, command, key, reopen)
         except Exception as error:
             raise unusable(self._uri, error) from error
 
     def _open(self, name: str, command: str, key: str, reopen: bool) -> str:
-        found = self._search(f"tags.`sonar.kind` = 'sweep' and tags.`sonar.sweep` = '{_quoted(key)}'") if key else []
+        where = f"tags.`{entries.KIND}` = 'sweep' and tags.`sonar.sweep` = '{_quoted(key)}'"
+        found = self._search(where) if key else []
         if found:
             run_id = str(found[0].info.run_id)
+            self._client.set_tag(run_id, entries.CONTENT, self._content.label)
             if reopen:
                 self._client.update_run(run_id, status="RUNNING")
                 for tag, value in process_tags().items():
                     self._client.set_tag(run_id, tag, value)
             return run_id
-        tags = {"sonar.kind": "sweep", "sonar.sweep": key or name, NOTE: f"`{self._content.text(command)}`"}
+        tags = {
+            entries.KIND: "sweep",
+            entries.CONTENT: self._content.label,
+            "sonar.sweep": key or name,
+            NOTE: f"`{self._content.text(command)}`",
+        }
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**tags, **process_tags()})
         return str(run.info.run_id)
+
+    def keep_file(self, sweep_id: str, path: Path) -> None:
+        """Keep a file of the sweep as an artifact of its run, when text may be told as it is."""
+        if self._content.everything:
+            self._client.log_artifact(sweep_id, str(path))
 
     def _search(self, where: str) -> list[Any]:
         return list(self._client.search_runs([self._experiment_id], where, order_by=["attributes.start_time DESC"]))
@@ -100,9 +111,9 @@ class MLflowTracker:
         """
         cell = self._content.cell(cell)
         digest = self._digest(cell)
-        where = f"tags.`{_PARENT}` = '{_quoted(sweep_id)}' and tags.`sonar.cell` = '{_quoted(cell.key)}'"
+        where = f"tags.`{entries.PARENT}` = '{_quoted(sweep_id)}' and tags.`{entries.CELL}` = '{_quoted(cell.key)}'"
         there = self._search(where) if sweep_id else []
-        same = [run for run in there if run.data.tags.get(_DIGEST) == digest]
+        same = [run for run in there if run.data.tags.get(entries.DIGEST) == digest]
         run_id = str(same[0].info.run_id) if same else self._write(cell, sweep_id, digest)
         for run in there:
             if run.info.run_id != run_id:
@@ -121,7 +132,9 @@ class MLflowTracker:
         return hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()
 
     def _write(self, cell: CellRecord, sweep_id: str, digest: str) -> str:
-        tags = {**entries.tags(cell), **process_tags(), **({_PARENT: sweep_id} if sweep_id else {})}
+        tags = {**entries.tags(cell), entries.CONTENT: self._content.label, **process_tags()}
+        if sweep_id:
+            tags[entries.PARENT] = sweep_id
         run = self._client.create_run(
             self._experiment_id, run_name=cell.name, start_time=cell.started_ms or None, tags=tags
         )
@@ -155,7 +168,7 @@ class MLflowTracker:
         if linked:
             told["mlflow.linkedPrompts"] = linked
         # Last: a run without it is not whole, and is written anew.
-        told[_DIGEST] = digest
+        told[entries.DIGEST] = digest
         self._client.log_batch(run_id, tags=[RunTag(name, value) for name, value in told.items()])
 
     def _put_artifacts(self, run_id: str, cell: CellRecord) -> None:
