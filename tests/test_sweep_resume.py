@@ -316,9 +316,9 @@ def runs_of(folder, uri=None):
     return client, sorted(runs, key=lambda run: run.data.tags["sonar.kind"], reverse=True)
 
 
-def tracked(folder):
+def tracked(folder, uri=None):
     """Return kind, status and number of distinct conversations traced of every run, the sweeps' first."""
-    client, runs = runs_of(folder)
+    client, runs = runs_of(folder, uri)
     found = []
     for run in runs:
         where = f"run_id = '{run.info.run_id}'"
