@@ -25,8 +25,9 @@ from ..tracking import TRACES, Content
 from ..trial import GraderFactory
 from ..usage import Price
 from .checks import build_assertion
+from .prompt import prompt_name, prompt_text
 from .schema import ModelConf, SweepConf
-from .searchpath import launch_folder, shipped_conf, user_confs
+from .searchpath import launch_folder
 from .trials import first_trials
 
 _NOBODY = LLMConfig("offline", price=Price(0.0, 0.0))
@@ -106,19 +107,7 @@ def build_task(conf: SweepConf, *, ingest_base_url: str, api_key: str | None) ->
 
 def build_variant(conf: SweepConf) -> Variant:
     """Build what the bot is to run with."""
-    return Variant(conf.model.name, conf.prompt.name, _prompt_text(conf), asdict(conf.model))
-
-
-def _prompt_text(conf: SweepConf) -> str:
-    prompt = conf.prompt
-    if prompt.text_file is None:
-        return prompt.text
-    places = [launch_folder(), *reversed(user_confs()), shipped_conf()]
-    for place in places:
-        path = place / prompt.text_file
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    raise ConfigError(f"prompt {prompt.name!r}: no file {prompt.text_file!r} in {', '.join(map(str, places))}")
+    return Variant(conf.model.name, prompt_name(conf), prompt_text(conf), asdict(conf.model))
 
 
 def build_scenario(conf: SweepConf) -> ScenarioConfig:

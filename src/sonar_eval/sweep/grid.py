@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..errors import ConfigError
 from .build import build_scenario, build_task, check, read_config
 from .key import AXES, cell_key, fingerprint
+from .prompt import prompt_name
 from .schema import SweepConf
 from .trials import AUTO
 
@@ -140,6 +141,10 @@ def _plan(config: DictConfig, job: list[str], varying: Sequence[str], place: int
     choices = {group: str(chosen[group]) for group in GROUPS if group in chosen}
     given = {_key(line): line.partition("=")[2] for line in job}
     varies = {key: given[key] for key in varying if key not in AXES}
+    if conf.prompt.registry is not None:
+        # Two versions of one prompt are two prompts.
+        choices["prompt"] = prompt_name(conf)
+        varies.pop("prompt.registry", None)
     parts = fingerprint(conf)
     task = build_task(conf, ingest_base_url="http://unused", api_key=None)
     trials = task.resolve(build_scenario(conf)).k or 0

@@ -35,6 +35,7 @@ from .grid import cell_name
 from .interrupt import listening
 from .key import changed_parts, fingerprint
 from .lock import FolderLock
+from .prompt import prompt_record
 from .publish import UNPUBLISHED, how_to_catch_up, one_reason, publish_cell
 from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
 from .schema import SweepConf, TrackingConf
@@ -110,6 +111,7 @@ def _run_job(cfg: DictConfig, cell: Cell) -> dict[str, Any]:
     try:
         result["config"] = task_part(cfg)
         conf = read_config(cfg)
+        result["config"]["prompt"] = prompt_record(conf)
         report = _run(conf, cell)
         result["report"], result["error"] = scenario_record(report), report.error or _interrupted(report)
         result["incomplete"], result["measured"] = _incomplete(report), _measured(conf, report)

@@ -113,11 +113,17 @@ class ModelConf:
 
 @dataclass
 class PromptConf:
-    """A system prompt, written here or in a text file."""
+    """A system prompt, written here, in a text file or in MLflow's prompt registry.
+
+    `registry` is an address such as `prompts:/refund/2` or `prompts:/refund@production`; a cell keeps in
+    `registry_version` what it stood for.
+    """
 
     name: str = MISSING
     text: str = ""
     text_file: str | None = None
+    registry: str | None = None
+    registry_version: str | None = None
 
 
 @dataclass

@@ -3,8 +3,9 @@
 MLflow is imported when the first call needs it: that alone takes seconds.
 """
 
+from .prompts import RegisteredPrompt, load_prompt
 from .reconcile import reconcile
 from .store import absolute_uri, sqlite_path
 from .tracker import MLflowTracker
 
-__all__ = ["MLflowTracker", "absolute_uri", "reconcile", "sqlite_path"]
+__all__ = ["MLflowTracker", "RegisteredPrompt", "absolute_uri", "load_prompt", "reconcile", "sqlite_path"]

@@ -6,16 +6,62 @@ import hashlib
 import json
 import logging
 import re
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from ...errors import describe
+from ...errors import ConfigError, describe
 from ..contract import CellRecord
-from .store import at_second_try
+from .store import at_second_try, check_server, connect, sqlite_path
 
 log = logging.getLogger(__name__)
 
 _LONGEST = 100_000
 _HASH = "sonar.sha256"
+_ADDRESS = re.compile(r"prompts:/([^/@]+)(?:/(\d+)|@([^/@]+))")
+
+
+@dataclass(frozen=True)
+class RegisteredPrompt:
+    """One version of a prompt in the registry."""
+
+    name: str
+    version: str
+    text: str
+
+    @property
+    def address(self) -> str:
+        """Name the very version."""
+        return f"prompts:/{self.name}/{self.version}"
+
+
+@cache
+def load_prompt(uri: str, address: str) -> RegisteredPrompt:
+    """Read a prompt from the registry of the store at `uri`, once per process.
+
+    Raises `ConfigError` when it is not there, or is a chat and no text.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if not found:
+        raise ConfigError(f"prompt.registry: expected prompts:/NAME/VERSION or prompts:/NAME@ALIAS, got {address!r}")
+    path = sqlite_path(uri)
+    if path is not None and not path.is_file():
+        raise ConfigError(f"prompt.registry: {address} is not there: there is no store {uri} (tracking.uri)")
+    check_server(uri)
+    name, version, alias = found.groups()
+    try:
+        client = connect(uri)
+        prompt = (
+            client.get_prompt_version(name, version) if version else client.get_prompt_version_by_alias(name, alias)
+        )
+    except Exception as error:
+        reason = " ".join(describe(error).split())[:200]
+        raise ConfigError(f"prompt.registry: {address} cannot be read from {uri}: {reason}") from error
+    if prompt is None:
+        raise ConfigError(f"prompt.registry: {address} is not in {uri}")
+    if not isinstance(prompt.template, str):
+        raise ConfigError(f"prompt.registry: {address} is a chat; a system prompt is a text")
+    return RegisteredPrompt(name, str(prompt.version), prompt.template)
 
 
 class PromptShelf:
@@ -30,7 +76,11 @@ class PromptShelf:
 
         Prompts are named after bot and prompt; None where there is no text to register.
         """
-        text = (cell.config.get("prompt") or {}).get("text")
+        prompt = cell.config.get("prompt") or {}
+        text = prompt.get("text")
+        there = _ADDRESS.fullmatch(prompt.get("registry_version") or "")
+        if there:
+            return json.dumps([{"name": there[1], "version": there[2]}])
         if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST:
             return None
         made_of = (cell.choices.get("bot"), cell.choices.get("prompt"))
