@@ -86,6 +86,27 @@ def test_stored_trials_are_judged_by_other_assertions_and_the_old_records_stay(d
     assert len(list(newest(done.cell, "rejudged").glob("transcripts/*.md"))) == 2
 
 
+def test_what_was_judged_again_can_be_seen_beside_the_first_in_mlflow(done, tell):
+    from mlflow import MlflowClient
+
+    status, said = tell("rejudge", done.cell, NEVERMORE, "grader=none")
+    folder = newest(done.cell, "rejudged")
+    assert (status, said.splitlines()[-1].partition(": ")[2]) == (0, f"sonar-eval tracking publish {folder}")
+    for _ in range(2):
+        status, said = tell("tracking", "publish", folder)
+        assert (status, said.partition(".")[0]) == (0, "1 of 1 cells are in MLflow")
+    client = MlflowClient("sqlite:///mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("sonar-eval").experiment_id])
+    (parent,) = [run for run in runs if run.data.tags["sonar.kind"] == "sweep"]
+    assert parent.info.status == "FINISHED"
+    (again,) = [run for run in runs if run.data.params.get("judged") == folder.name]
+    assert again.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert (again.data.metrics["pass_rate"], again.data.metrics["assertion_pass_rate/raven"]) == (0.0, 0.0)
+    first = client.get_run(done.run_id)
+    assert (first.data.params["scenario"], first.data.params["fault"]) == ("refund", "payment_flaky")
+    assert "assertion_pass_rate/raven" not in first.data.metrics
+
+
 def test_judged_again_by_the_same_nothing_changes(done, tell):
     status, said = tell("rejudge", done.cell)
     assert status == 0, said

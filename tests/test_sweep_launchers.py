@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from example_store import tracking_server
+from test_sweep_resume import tracked
 from test_sweep_run import read_trials, sweep, without_ids_and_times
 
 PLUGINS = {"joblib": "joblib", "submitit_local": "submitit", "ray": "ray", "ray_cluster": "ray"}
@@ -29,7 +31,13 @@ GRID = (
     "tracking.uri=sqlite:///runs.db",
 )
 
-pytestmark = [pytest.mark.launchers, pytest.mark.timeout(300)]
+pytest_plugins = ["databases"]
+pytestmark = [
+    # MLflow 3.17 uses what SQLAlchemy 2.1 deprecates, and trips over it when warnings are errors.
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning"),
+    pytest.mark.launchers,
+    pytest.mark.timeout(300),
+]
 
 
 def installed(launcher):
@@ -128,6 +136,32 @@ def test_a_worker_that_dies_costs_what_it_held_and_says_so(launcher, tmp_path):
     (tmp_path / "my_bots.py").write_text(DEADLY.replace("_exit(9)", "getpid()"), encoding="utf-8")
     again = sweep(tmp_path, "resume=last")
     assert again.status == 0, again.err
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "server"])
+def fresh(request, tmp_path):
+    """Return the address of a store that nobody has written to."""
+    from databases import new_url
+
+    if request.param == "sqlite":
+        yield "sqlite:///new.db"
+    elif request.param == "postgresql":
+        yield new_url(request, "postgresql", tmp_path)
+    else:
+        folder = tmp_path / "server"
+        folder.mkdir()
+        with tracking_server(new_url(request, "sqlite", folder), folder) as address:
+            yield address
+
+
+@pytest.mark.parametrize("launcher", [marked("joblib")])
+def test_four_jobs_at_once_on_a_fresh_store_are_all_there(launcher, fresh, tmp_path):
+    cells = ("model=offline-careful,offline-hasty", "prompt=v1,v2", "task.k=2", "hydra.sweep.dir=out")
+    swept = sweep(tmp_path, *cells, f"launcher={launcher}", "hydra.launcher.n_jobs=4", f"tracking.uri={fresh}")
+    assert swept.status == 0, swept.err
+    assert "not published" not in swept.err
+    uri = f"sqlite:///{tmp_path / 'new.db'}" if fresh == "sqlite:///new.db" else fresh
+    assert tracked(tmp_path, uri) == [("sweep", "FINISHED", 0), *[("cell", "FINISHED", 2)] * 4]
 
 
 DEADLY = """

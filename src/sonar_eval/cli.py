@@ -135,7 +135,7 @@ def tracking() -> None:
 @click.option("--uri", help="The MLflow store; by default the one the sweep was to be tracked in.")
 @click.option("--experiment", help="The experiment; by default the sweep's own.")
 def publish(sweep_dir: Path, uri: str | None, experiment: str | None) -> None:
-    """Publish a sweep's folder; what MLflow has already is left alone."""
+    """Publish a sweep's folder, or that of one cell judged again; what MLflow has already is left alone."""
     from .sweep.publish import COMPARISON, publish_sweep, tracker_of
 
     try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +28,8 @@ from ..transcript import Transcript
 from ..trial import GraderFactory
 from .build import build_adapter, build_grader_factory, build_scenario, build_task, build_user
 from .collector import lead_here, open_collector
+from .publish import how_to_catch_up
+from .resume import RESULT_FILE, write_json
 from .schema import SweepConf
 from .stored import StoredCell, configure, find_cell, find_cells
 
@@ -64,6 +68,32 @@ def _rejudge_cell(cell: StoredCell, conf: SweepConf, overrides: Sequence[str]) -
     rate = roll_up(scenario.name, trials, k=report.k, grader_required=before).pass_rate
     yield f"pass rate: {_percent(rate)} -> {_percent(report.pass_rate)}"
     yield f"Records and transcripts: {folder}"
+    if _keep_result(cell.folder, folder, conf, report):
+        yield f"To see it in MLflow beside the first: {how_to_catch_up(folder)}"
+
+
+def _keep_result(before: Path, folder: Path, conf: SweepConf, report: ScenarioReport) -> bool:
+    """Write down a cell judged again as the job wrote the cell itself; False for one that lies outside of a sweep."""
+    try:
+        result = json.loads((before / RESULT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    changed = {
+        "key": f"{result['key']}.{folder.name}",
+        "name": f"{result['name']} {folder.name}",
+        "varies": {**result["varies"], "judged": folder.name},
+        "config": {**(result["config"] or {}), **_judged_by(conf)},
+        "report": scenario_record(report),
+        "error": report.error,
+        "run_id": None,
+    }
+    write_json(folder / RESULT_FILE, {**result, **changed})
+    return True
+
+
+def _judged_by(conf: SweepConf) -> dict[str, Any]:
+    """Return the parts of the configuration that a verdict rests on."""
+    return {"scenario": asdict(conf.scenario), "grader": asdict(conf.grader)}
 
 
 def _gate_before(cell: StoredCell, conf: SweepConf) -> bool:

@@ -51,12 +51,14 @@ def publish_cell(folder: Path, tracker: Tracker, sweep_id: str) -> str:
 def publish_sweep(sweep_dir: Path, tracker: Tracker) -> list[Published]:
     """Bring the tracker up to date with a sweep's folder, and close the sweep there as it ended.
 
-    Raises `ConfigError` when the folder holds no sweep or the tracker cannot be used.
+    The folder of one cell, judged again or not, is published below the run of its sweep. Raises `ConfigError` when
+    the folder holds no sweep or the tracker cannot be used.
     """
+    if _sweep_of(sweep_dir) != sweep_dir:
+        return [_publish_alone(sweep_dir, tracker)]
     known = read_sweep(sweep_dir)
     folders = _cells(sweep_dir, known)
-    command = told_command(known.get("command", ()))
-    sweep_id = tracker.start_sweep(sweep_dir.name, command, key=sweep_key(sweep_dir), reopen=False)
+    sweep_id = _open_again(sweep_dir, tracker)
     with contextlib.suppress(Exception):
         # The cells say whether the tracker can be used.
         keep_plan(sweep_dir, tracker, sweep_id)
@@ -77,6 +79,29 @@ def _publish_comparison(sweep_dir: Path, tracker: Tracker, sweep_id: str) -> lis
         log.debug("the comparison was not published", exc_info=True)
         return [Published(COMPARISON, None, one_reason(error))]
     return []
+
+
+def _open_again(sweep_dir: Path, tracker: Tracker) -> str:
+    command = told_command(read_sweep(sweep_dir).get("command", ()))
+    return tracker.start_sweep(sweep_dir.name, command, key=sweep_key(sweep_dir), reopen=False)
+
+
+def _publish_alone(folder: Path, tracker: Tracker) -> Published:
+    sweep_id = _open_again(_sweep_of(folder), tracker)
+    try:
+        return _publish_one(folder, tracker, sweep_id)
+    finally:
+        # Where the sweep stood there before, it has ended already.
+        tracker.end_sweep(sweep_id, "KILLED")
+
+
+def _sweep_of(folder: Path) -> Path:
+    """Return the sweep's folder in which a cell's folder lies, or beside which it was judged again."""
+    if (folder / RESULT_FILE).is_file() and not (folder / SWEEP_FILE).is_file():
+        for above in list(folder.parents)[:2]:
+            if (above / SWEEP_FILE).is_file():
+                return above
+    return folder
 
 
 def keep_plan(sweep_dir: Path, tracker: Tracker, sweep_id: str) -> None:
@@ -164,7 +189,7 @@ def read_cell(folder: Path) -> CellRecord:
         None if str(error or "").startswith(UNPUBLISHED) else error,
         result["started_ms"],
         records,
-        sweep_key(folder.parent),
+        sweep_key(_sweep_of(folder)),
         original_names(report) if report is not None else {},
     )
 
@@ -222,7 +247,7 @@ def tracking_record(conf: TrackingConf, launched_in: Path) -> dict[str, Any]:
 
 def tracker_of(sweep_dir: Path, uri: str | None = None, experiment: str | None = None) -> Tracker:
     """Make the tracker that a sweep was run with, or one elsewhere by the same rules for text."""
-    told = read_sweep(sweep_dir).get("tracking") or {}
+    told = read_sweep(_sweep_of(sweep_dir)).get("tracking") or {}
     chosen = absolute_uri(uri, Path.cwd()) if uri else told.get("uri")
     if not chosen:
         raise ConfigError(f"{sweep_dir} does not tell the whole address of its store; name it with --uri")
