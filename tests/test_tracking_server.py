@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -169,6 +170,26 @@ def test_what_a_server_missed_is_caught_up_to_the_store_of_an_undisturbed_sweep(
         assert again.status == 0, again.err
         assert contents(address, "calm") == caught_up
     assert {run["status"] for run in caught_up.values()} == {"FINISHED"}
+
+
+def test_a_sweep_is_gone_on_with_from_a_server_alone(served, tmp_path):
+    where = (f"tracking.uri={served}", "tracking.experiment=gone on")
+    cells = ("bot=mine", "bot.adapter=my_bots:Waits", "task.k=1")
+    (tmp_path / "my_bots.py").write_text(BOT, encoding="utf-8")
+    first = sweep(tmp_path, *cells, *where)
+    assert first.status == 0, first.err
+    before = contents(served, "gone on")
+    (run,) = [result["run_id"] for result in first.results]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.move(tmp_path / "my_bots.py", elsewhere)
+    parent = json.loads((first.folder / "sweep.json").read_text(encoding="utf-8"))["sweep_id"]
+    again = sweep(elsewhere, f"resume=mlflow:{parent}", *where)
+    assert again.status == 0, again.err
+    assert "kept 1 of 1" in again.err
+    assert again.trials() == first.trials()
+    assert again.results[0]["run_id"] == run
+    assert contents(served, "gone on") == before
 
 
 def wait_for_one_result(folder, process):

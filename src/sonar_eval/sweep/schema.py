@@ -214,6 +214,6 @@ class SweepConf:
     tracking: TrackingConf = field(default_factory=TrackingConf)
     compare: CompareConf = field(default_factory=CompareConf)
     resume: str | None = None
-    """The folder of a sweep to go on with; `last` is the newest in ./sweeps."""
+    """The folder of a sweep to go on with, or `mlflow:` and the id of its run; `last` is the newest in ./sweeps."""
     dry_run: bool = False
     fail_fast: bool = False
