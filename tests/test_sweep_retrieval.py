@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 
 import pytest
 
@@ -79,6 +80,18 @@ def test_what_is_here_already_is_not_brought_again_and_another_sweep_is_left_alo
     cell.write_text(kept + "\n", encoding="utf-8")
     third = sweep(tmp_path / "here", *arguments, "dry_run=true")
     assert "1 of 2 found, 1 to run" in third.out
+
+
+@pytest.mark.parametrize(("host", "warned"), [("elsewhere", True), (socket.gethostname(), False)])
+def test_a_sweep_that_may_still_run_elsewhere_is_gone_on_with_under_a_warning(left, store, tmp_path, host, warned):
+    run = parent(tmp_path, store)
+    client, _ = runs_of(tmp_path, store)
+    client.update_run(run.info.run_id, status="RUNNING")
+    client.set_tag(run.info.run_id, "sonar.host", host)
+    client.set_tag(run.info.run_id, "sonar.pid", "999999999")
+    again = sweep(tmp_path / "here", f"resume=mlflow:{run.info.run_id}", f"tracking.uri={store}", *GRID)
+    assert again.status == 0, again.err
+    assert ("may still be swept by process 999999999 on elsewhere" in again.err) == warned
 
 
 @pytest.mark.parametrize("rule", ["tracking.content=redacted", "tracking.content=none", "tracking.redact=[latte]"])

@@ -42,7 +42,9 @@ class FolderLock:
             self._file.flush()
         return None
 
-    def release(self) -> None:
-        """Let others in."""
+    def release(self, *, remove: bool = False) -> None:
+        """Let others in; with `remove`, leave no trace of the lock."""
         with contextlib.suppress(OSError):
+            if remove:
+                os.unlink(self._file.name)
             self._file.close()

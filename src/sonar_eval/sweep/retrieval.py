@@ -39,6 +39,10 @@ def retrieve_sweep(uri: str, run_id: str) -> Path:
     Raises `ConfigError` when there is no such run, or its trials are not whole in the store.
     """
     fetcher = SweepFetcher(uri, run_id)
+    if fetcher.held_by:
+        log.warning(
+            "warning: %s may still be swept by %s; what is run here, both pay for", fetcher.name, fetcher.held_by
+        )
     with tempfile.TemporaryDirectory() as made:
         fetcher.fetch_file(SWEEP_FILE, Path(made))
         known = read_sweep(Path(made))

@@ -160,13 +160,14 @@ def open_session(config: DictConfig, plan: Plan) -> Session:
         )
     tracker = make_tracker(plan.cells[0].conf.tracking, plan.launched_in)
     key = str(plan.before.get("key") or f"{plan.folder.name}-{uuid4().hex[:8]}")
+    missing = [folder for folder in (plan.folder, *plan.folder.parents) if not folder.exists()]
     try:
         lock = plan.lock or locked(plan.folder)
         session = Session(plan.folder, plan.cells, plan.to_run, tracker, "", lock)
         if not plan.before:
             # Before the tracker hears of it: a sweep that is killed meanwhile is found there again by its key.
             _write(session, plan, key)
-        _open(session, plan, key)
+        _open(session, plan, key, missing)
     except OSError as error:
         raise ConfigError(f"hydra.sweep.dir: cannot write to {plan.folder}: {error.strerror}") from error
     with read_write(config), open_dict(config):
@@ -175,14 +176,16 @@ def open_session(config: DictConfig, plan: Plan) -> Session:
     return session
 
 
-def _open(session: Session, plan: Plan, key: str) -> None:
-    """Open the sweep in the tracker; whatever goes wrong, nothing stays open there."""
+def _open(session: Session, plan: Plan, key: str, made: list[Path]) -> None:
+    """Open the sweep in the tracker; whatever goes wrong, nothing stays open there.
+
+    One that does not begin leaves nothing behind, the folders that were `made` for it neither.
+    """
     try:
         session.sweep_id = session.tracker.start_sweep(plan.folder.name, told_command(_command()), key=key)
     except BaseException:
         if not plan.before:
-            # It never began: there is nothing to go on with.
-            _forget(session)
+            _forget(session, made)
         raise
     try:
         _write(session, plan, key)
@@ -193,12 +196,12 @@ def _open(session: Session, plan: Plan, key: str) -> None:
         raise
 
 
-def _forget(session: Session) -> None:
-    session.lock.release()
+def _forget(session: Session, made: list[Path]) -> None:
+    session.lock.release(remove=True)
     with contextlib.suppress(OSError):
-        for path in (session.folder / SWEEP_FILE, *session.folder.glob(".lock")):
-            path.unlink(missing_ok=True)
-        session.folder.rmdir()
+        (session.folder / SWEEP_FILE).unlink(missing_ok=True)
+        for folder in made:
+            folder.rmdir()
 
 
 def _command() -> list[str]:

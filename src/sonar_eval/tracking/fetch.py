@@ -11,9 +11,11 @@ from typing import Any
 
 from ..errors import ConfigError, describe
 from .mlflow.entries import CELL, CONTENT, DIGEST, KIND, PARENT
+from .mlflow.reconcile import HOST, PID, why_dead
 from .mlflow.store import check_server, connect
 
 _PAGE = 1000
+_SILENT_S = 24 * 3600.0
 
 
 def fetch_records(uri: str, run_id: str, names: tuple[str, ...], into: Path) -> None:
@@ -57,6 +59,14 @@ class SweepFetcher:
     def name(self) -> str:
         """Return the name of the sweep's folder."""
         return Path(str(self._run.info.run_name)).name
+
+    @property
+    def held_by(self) -> str | None:
+        """Name the process that may still run the sweep; None when it has ended or its process is gone."""
+        if self._run.info.status != "RUNNING" or why_dead(self._run, _SILENT_S):
+            return None
+        tags = self._run.data.tags
+        return f"process {tags.get(PID, '?')} on {tags.get(HOST, 'an unknown host')}"
 
     @property
     def cells(self) -> list[str]:

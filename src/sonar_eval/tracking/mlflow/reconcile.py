@@ -43,7 +43,7 @@ def reconcile(uri: str, *, silent_for_s: float = 24 * 3600.0) -> list[Closed]:
     check_server(uri)
     try:
         client = connect(uri)
-        dead = [(run, reason) for run in _open_runs(client) if (reason := _why_dead(run, silent_for_s))]
+        dead = [(run, reason) for run in _open_runs(client) if (reason := why_dead(run, silent_for_s))]
         for run, _ in dead:
             client.set_terminated(run.info.run_id, "KILLED")
     except Exception as error:
@@ -64,7 +64,8 @@ def _open_runs(client: Any) -> list[Any]:
             return found
 
 
-def _why_dead(run: Any, silent_for_s: float) -> str | None:
+def why_dead(run: Any, silent_for_s: float) -> str | None:
+    """Say why nobody works on an open run any more; None when somebody may."""
     tags = run.data.tags
     host, pid = tags.get(HOST), tags.get(PID, "")
     if host == socket.gethostname() and pid.isdigit():
