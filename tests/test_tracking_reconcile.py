@@ -106,3 +106,17 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path):
     assert ran.exit_code == 1
     assert "there is no store" in ran.stderr
     assert not (tmp_path / "none.db").exists()
+
+
+def test_a_store_whose_maker_was_killed_is_made_by_the_next(tmp_path):
+    program = (
+        "import os, sys; from mlflow.store.db import utils; from sonar_eval.tracking.mlflow import MLflowTracker\n"
+        "utils._upgrade_db = lambda engine: os.kill(os.getpid(), 9)\n"
+        "from mlflow.store.tracking import sqlalchemy_store\n"
+        "MLflowTracker(sys.argv[1], 'e').start_sweep('killed', 'command')"
+    )
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    ran = subprocess.run([sys.executable, "-c", program, uri], capture_output=True, text=True, timeout=50)
+    assert (ran.returncode, (tmp_path / "mlflow.db").exists()) == (-9, False), ran.stderr
+    assert MLflowTracker(uri, "e").start_sweep("next", "command")
+    assert reconcile(uri) == []
