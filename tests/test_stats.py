@@ -7,6 +7,7 @@ from inspect import isfunction
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,10 +101,56 @@ def test_every_formula_names_its_meaning(module):
         ("suite_mean_diff_ci", {"scores_a": [[0.5]], "scores_b": [[0.5, 0.6]]}),
         ("compare", {"passes_a": [0], "n_a": 0, "passes_b": [0], "n_b": 5}),
         ("verdict", {"passes_a": [], "n_a": [], "passes_b": [], "n_b": []}),
+        (
+            "rogan_gladen_se",
+            {"observed": 0.5, "n": 9, "sensitivity": 1, "n_positive": 0, "specificity": 1, "n_negative": 5},
+        ),
+        ("population_mean_diff_ci", {"scores_a": [[0.5], []], "scores_b": [[0.6], [0.4]]}),
+        ("bca_mean_ci_seeded", {"x": [0.5]}),
+        ("bca_mean_ci_seeded", {"x": [0.5, 0.5, 0.5]}),
     ],
 )
 def test_what_was_not_measured_is_none(function, inputs):
     assert getattr(stats, function)(**inputs) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "value"),
+    [
+        ("ppi_mean", {"human": [], "judge_on_human": [], "judge_unlabelled": [1, 0]}, [None, None]),
+        ("ppi_mean", {"human": [1], "judge_on_human": [0.5], "judge_unlabelled": [0.5, 0.5]}, [1.0, None]),
+        ("ppi_plus_plus_mean", {"human": [1], "judge_on_human": [0.5], "judge_unlabelled": [0.5]}, [0.0, 1.0]),
+        ("ppi_plus_plus_mean", {"human": [1, 0], "judge_on_human": [1, 0], "judge_unlabelled": []}, [0.0, 0.5]),
+        ("repeat_judge_variance", {"scores": []}, [None, None, None]),
+        ("repeat_judge_variance", {"scores": [[0.5], [0.6]]}, [None, None, None]),
+        ("geometric_mean_ratio_ci", {"b": [0.0, 1.0], "a": [1.0, 1.0]}, [None, None, None]),
+        ("boschloo_exact", {"groups_in_rows": [[0, 0], [3, 3]], "alternative": "greater"}, 1.0),
+    ],
+)
+def test_of_several_values_those_not_measured_are_none(function, inputs, value):
+    assert getattr(stats, function)(**inputs) == value
+
+
+@pytest.mark.parametrize("array", [np.int64, lambda value: np.array([value, value])])
+def test_counts_may_be_numpy_s_and_results_never_are(array):
+    for function in ("suite_wilson_ci", "population_wilson_ci", "macro_pass_hat_k", "clustered_standard_error"):
+        found = getattr(stats, function)(np.array([5, 2]), array(5))
+        assert found == getattr(stats, function)([5, 2], 5)
+        assert {type(value) for value in ([found] if isinstance(found, float) else found)} == {float}
+    found = stats.compare(np.array([5, 2]), array(5), np.array([3, 2]), array(5))
+    assert type(found["diff"]) is float
+    assert stats.cliffs_delta(np.array([1.0, 2.0]), np.array([0.0, 1.0])) == 0.75
+    assert stats.percentiles_type7(np.array([1.0, 2.0]), [0.5]) == [1.5]
+
+
+def test_a_test_of_very_many_pairs_agrees_with_the_normal_approximation():
+    b, c = 100_000, 100_700
+    z = (c - b - 1) / math.sqrt(b + c)
+    assert stats.mcnemar_exact(b, c) == pytest.approx(math.erfc(z / math.sqrt(2)), abs=1e-4)
+
+
+def test_trials_that_divide_evenly_are_not_rounded_up_once_more():
+    assert stats.trials_per_scenario_needed(0.0, 0.0, 20, 0.05) == [1, pytest.approx(20)]
 
 
 @pytest.mark.parametrize("estimate", [stats.pass_at_k, stats.pass_hat_k])

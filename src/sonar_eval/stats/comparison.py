@@ -83,7 +83,7 @@ def verdict(
 
 def verdict_of(found: dict[str, Any], p: float, *, alpha: float = 0.05, margin: float = 0.05) -> str:
     """Say it of numbers from `compare`; `p` may be adjusted for the number of candidates."""
-    if p <= alpha and found["diff"]:
+    if p <= alpha and abs(found["diff"]) > 1e-12:
         low, high = found["population_ci"]
         word = "better" if found["diff"] > 0 else "worse"
         return word if low > 0 or high < 0 else f"{word}_on_this_suite"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 Counts = int | Sequence[int]
 
 
 def trials_of(passes: Sequence[int], n: Counts) -> list[int]:
     """Spell the trials per scenario out: one number stands for all of them."""
-    trials = [n] * len(passes) if isinstance(n, int) else list(n)
+    # numpy counts are integers too, and must not leak into what is computed from them.
+    trials = [int(n)] * len(passes) if isinstance(n, (int, Integral)) else [int(asked) for asked in n]
     if len(trials) != len(passes):
         raise ValueError(f"{len(passes)} scenarios have passes, but {len(trials)} have trials")
     for passed, asked in zip(passes, trials, strict=True):
@@ -23,7 +25,7 @@ def rates_of(passes: Sequence[int], n: Counts) -> list[float] | None:
     trials = trials_of(passes, n)
     if not trials or not all(trials):
         return None
-    return [passed / asked for passed, asked in zip(passes, trials, strict=True)]
+    return [int(passed) / asked for passed, asked in zip(passes, trials, strict=True)]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -17,7 +17,7 @@ def cohen_h(p_b: float, p_a: float) -> float:
 
 def prob_superiority_a12(b: Sequence[float], a: Sequence[float]) -> float | None:
     """Return the chance that a value of b exceeds one of a, ties by half (Vargha and Delaney 2000)."""
-    if not a or not b:
+    if not len(a) or not len(b):
         return None
     return sum((y > x) + 0.5 * (y == x) for y in b for x in a) / (len(a) * len(b))
 
@@ -55,8 +55,11 @@ def _paired(b: Sequence[float], a: Sequence[float]) -> list[float]:
 def geometric_mean_ratio_ci(b: Sequence[float], a: Sequence[float], confidence: float = 0.95) -> list[float | None]:
     """Return how many times b is a, and its interval: the t interval of paired log ratios, taken back.
 
-    For latency, tokens and cost. The interval is None below two pairs, the ratio without one.
+    For latency, tokens and cost. The interval is None below two pairs, the ratio without one, and both when a value is
+    not positive.
     """
+    if any(value <= 0 for value in (*b, *a)):
+        return [None, None, None]
     logs = [math.log(y / x) for y, x in zip(b, a, strict=True)]
     interval = mean_t_ci(logs, confidence)
     ratio = math.exp(mean(logs)) if logs else None

@@ -97,7 +97,7 @@ def quantile(values: Sequence[float], q: float) -> float | None:
 
     Definition 7 of Hyndman and Fan (1996), as numpy and R take it by default.
     """
-    if not values:
+    if not len(values):
         return None
     ordered = sorted(values)
     place = q * (len(ordered) - 1)

@@ -85,15 +85,18 @@ def rogan_gladen(observed: float, sensitivity: float, specificity: float) -> flo
     Not clipped: outside 0..1, the calibration and the observation disagree.
     """
     power = sensitivity + specificity - 1
-    return (observed + specificity - 1) / power if power else None
+    return (observed + specificity - 1) / power if abs(power) > 1e-12 else None
 
 
 def rogan_gladen_se(
     observed: float, n: int, sensitivity: float, n_positive: int, specificity: float, n_negative: int
 ) -> float | None:
-    """Return the standard error of `rogan_gladen`, calibration noise included (Lang and Reiczigel 2014)."""
+    """Return the standard error of `rogan_gladen`, calibration noise included (Lang and Reiczigel 2014).
+
+    None for a judge that guesses, and without trials or labels of either kind.
+    """
     true = rogan_gladen(observed, sensitivity, specificity)
-    if true is None:
+    if true is None or min(n, n_positive, n_negative) < 1:
         return None
     noise = (
         observed * (1 - observed) / n
@@ -103,10 +106,19 @@ def rogan_gladen_se(
     return math.sqrt(noise) / abs(sensitivity + specificity - 1)
 
 
-def ppi_mean(human: Sequence[float], judge_on_human: Sequence[float], judge_unlabelled: Sequence[float]) -> list[float]:
-    """Return [estimate, standard error] of a mean from many judged and few labelled (Angelopoulos et al. 2023)."""
+def ppi_mean(
+    human: Sequence[float], judge_on_human: Sequence[float], judge_unlabelled: Sequence[float]
+) -> list[float | None]:
+    """Return [estimate, standard error] of a mean from many judged and few labelled (Angelopoulos et al. 2023).
+
+    The error is None below two of either, the estimate without one.
+    """
+    if min(len(human), len(judge_unlabelled)) < 1:
+        return [None, None]
     errors = [y - f for y, f in zip(human, judge_on_human, strict=True)]
     estimate = mean(judge_unlabelled) + mean(errors)
+    if min(len(errors), len(judge_unlabelled)) < 2:
+        return [estimate, None]
     return [
         estimate,
         math.sqrt(variance(judge_unlabelled) / len(judge_unlabelled) + variance(errors) / len(errors)),
@@ -116,8 +128,13 @@ def ppi_mean(human: Sequence[float], judge_on_human: Sequence[float], judge_unla
 def ppi_plus_plus_mean(
     human: Sequence[float], judge_on_human: Sequence[float], judge_unlabelled: Sequence[float]
 ) -> list[float]:
-    """Return [weight, estimate]: as `ppi_mean`, the judge weighted by how well it agrees (PPI++, arXiv 2311.01453)."""
+    """Return [weight, estimate]: as `ppi_mean`, the judge weighted by how well it agrees (PPI++, arXiv 2311.01453).
+
+    The labels alone, at weight 0, where there are fewer than two or nothing else was judged.
+    """
     m, n = len(human), len(judge_unlabelled)
+    if m < 2 or not n:
+        return [0.0, mean(human)]
     pooled = variance([*judge_on_human, *judge_unlabelled])
     labels, judged = mean(human), mean(judge_on_human)
     joint = sum((y - labels) * (f - judged) for y, f in zip(human, judge_on_human, strict=True)) / (m - 1)
@@ -147,7 +164,12 @@ def optimum_repeats(judge_variance: float, trial_variance: float, cost_ratio: fl
 
 
 def repeat_judge_variance(scores: Sequence[Sequence[float]]) -> list[float | None]:
-    """Return [judge variance, trial variance, ICC(1)], a row per judged trial (Shrout and Fleiss 1979)."""
+    """Return [judge variance, trial variance, ICC(1)], a row per judged trial (Shrout and Fleiss 1979).
+
+    None each below two trials, or when a trial was judged once.
+    """
+    if len(scores) < 2 or min(map(len, scores)) < 2:
+        return [None, None, None]
     repeats = len(scores[0])
     within = mean([variance(row) for row in scores])
     between = repeats * variance([mean(row) for row in scores])

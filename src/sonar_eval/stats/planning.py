@@ -52,7 +52,8 @@ def trials_per_scenario_needed(
         return None
     root = math.sqrt(_factor(alpha, power) * (var_a + var_b)) / abs(delta)
     total = ((root + math.sqrt(root**2 + 4 / abs(delta))) / 2) ** 2
-    return [max(1, math.ceil(total / scenarios)), total]
+    # A quotient that is whole but for rounding must not be rounded up once more.
+    return [max(1, math.ceil(total / scenarios - 1e-9)), total]
 
 
 def minimum_detectable_effect(

@@ -32,17 +32,24 @@ def suite_mean_diff_ci(scores_a: Scores, scores_b: Scores, confidence: float = 0
 
 
 def population_mean_diff_ci(scores_a: Scores, scores_b: Scores, confidence: float = 0.95) -> Interval | None:
-    """Return the paired t interval over scenario means: the difference on scenarios like these."""
+    """Return the paired t interval over scenario means: the difference on scenarios like these.
+
+    None below two scenarios, or when one lacks scores.
+    """
+    if not all(map(len, (*scores_a, *scores_b))):
+        return None
     return paired_t_ci([mean(b) for b in scores_b], [mean(a) for a in scores_a], confidence)
 
 
 def bca_mean_ci_seeded(
     x: Sequence[float], n_resamples: int = 4999, seed: int = 0, confidence: float = 0.95
-) -> Interval:
+) -> Interval | None:
     """Return the bias-corrected and accelerated bootstrap interval of a mean (Efron 1987).
 
-    Covers too little below some 50 values; here to compare with tools that use it.
+    Covers too little below some 50 values; here to compare with tools that use it. None without two different values.
     """
+    if len(set(x)) < 2:
+        return None
     import numpy as np
     from scipy.stats import bootstrap
 
