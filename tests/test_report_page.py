@@ -115,7 +115,8 @@ def test_the_page_runs_and_fetches_nothing():
 
 
 @pytest.mark.parametrize(
-    "place", ["arm", "scenario", "fault", "user", "bot", "tool", "detail", "conversation", "error"]
+    "place",
+    ["arm", "scenario", "fault", "user", "bot", "tool", "detail", "conversation", "error", "assertion", "reasoning"],
 )
 def test_markup_in_what_others_wrote_stays_text(place):
     name = {place: HOSTILE}
@@ -123,6 +124,8 @@ def test_markup_in_what_others_wrote_stays_text(place):
     record |= talk((name.get("user", "hi"), name.get("bot", "hello")))
     record["conversation_id"] = name.get("conversation", "id")
     record["assertions"][0]["detail"] = name.get("detail", "")
+    record["assertions"][0]["name"] = name.get("assertion", "task-done")
+    record["grader"] = {"score": None, "passed": False, "reasoning": name.get("reasoning", "")}
     failed = trial(1, False, outcome="bot_failure", failure={"owner": "bot", "step": "send", "message": HOSTILE})
     key = (name.get("scenario", "s"), name.get("fault", "none"))
     a = Arm.of("A", {key: [trial(0), trial(1)]})

@@ -155,4 +155,6 @@ def _notes(record: Record) -> Iterator[str]:
             yield bounded(f"{row['name']} {mark}{detail}", LONGEST_TEXT // 4)
     grader = record.get("grader")
     if grader and not grader.get("passed", True):
-        yield bounded(f"judge {grader['score']:.2f}: {grader.get('reasoning') or ''}", LONGEST_TEXT // 4)
+        score = grader.get("score")
+        judged = "without a score" if score is None else f"{score:.2f}"
+        yield bounded(f"judge {judged}: {grader.get('reasoning') or ''}", LONGEST_TEXT // 4)
