@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -48,6 +49,49 @@ def test_many_good_scenarios_are_equivalent():
 
 def test_few_scenarios_are_told_to_become_more():
     assert "more trials will not do it: add scenarios (about " in said([4, 3], [3, 3])
+
+
+def test_a_regression_everywhere_names_the_three_scenarios_it_comes_from():
+    assert said([5] * 6, [3, 1, 3, 0, 3, 2]) == (
+        "REGRESSION: B -60.0 pts (95% CI -75.4 to -39.0). Holds across scenarios. Most of it: s3, s1, s5."
+    )
+
+
+def test_a_gain_from_few_scenarios_may_not_carry_over():
+    assert said([0] + [5] * 9, [5] * 10) == (
+        "B better on these 10 scenarios: +10.0 pts (95% CI +2.2 to +14.6). May not carry over: the gain comes from "
+        "few scenarios."
+    )
+
+
+def test_an_interval_without_0_is_no_verdict_when_the_test_does_not_agree():
+    found = said([3] * 5, [1, 1, 1, 1, 4])
+    assert found.startswith("No detectable difference (borderline, p = .09): -28.0 pts (-50.2 to -0.5). ")
+
+
+def test_with_a_baseline_measured_more_often_the_trials_said_are_the_candidate_s():
+    found = verdict_sentence(contrast(arm("A", [16, 20, 12], 20), arm("B", [4, 4, 3], 5)))
+    assert "3 x 5 trials could only reveal" in found
+
+
+def test_an_arm_that_was_not_measured_is_on_no_front():
+    comparison = compare_arms(arm("A", [0, 0], 0, errors=5), [arm("B", [5, 5])])
+    assert [point.arm for point in comparison.pareto if point.on_front] == ["B"]
+
+
+@pytest.mark.parametrize("odd", ["two\nlines", "\x1b[2Jred", "half\ud83d", "<img src=x>", "a|b", "\u202ertl"])
+def test_odd_names_neither_break_the_text_nor_reach_the_terminal_or_the_markdown_as_they_are(odd):
+    one, other = (
+        Arm.of(name + odd, {(odd, f"f{odd}"): trials(c, 5, scenario=odd), ("s", "none"): trials(c, 5)})
+        for name, c in (("A", 5), ("B", 1))
+    )
+    comparison = compare_arms(one, [other])
+    text, markdown = render_text(comparison, stats=True), render_markdown(comparison, stats=True)
+    for written in (text, markdown):
+        assert written.encode("utf-8")
+        assert not set(written) & {"\x1b", "\u202e"}
+    assert "<img" not in markdown
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in markdown.splitlines() if line.startswith("|")}) == 2
 
 
 @pytest.mark.parametrize(("passes_a", "passes_b", "declared"), [([5], [3], False), ([5], [2], False), ([5], [1], True)])

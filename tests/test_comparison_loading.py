@@ -147,6 +147,15 @@ def test_the_command_writes_a_page_and_plots(tmp_path, sweep):
     assert drawn == ["heatmap.png", "intervals.png"]
 
 
+def test_a_comparison_that_tells_nothing_exits_2_and_is_written_all_the_same(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", {("m1", "v1", "s", "none"): trials(4, 4, errors=1)})
+    other = write_sweep(tmp_path / "other", {("m2", "v1", "s", "none"): trials(5, 5)})
+    told = CliRunner().invoke(main, ["compare", str(other), str(folder), "--json", f"{tmp_path}/c.json"])
+    assert told.exit_code == 2
+    assert "Not comparable: 1 of 5 trials of m1 v1 errored" in told.output
+    assert json.loads((tmp_path / "c.json").read_text())["contrasts"][0]["verdict"] == "not_comparable"
+
+
 def test_plots_that_cannot_be_written_are_told_in_one_line(tmp_path, sweep):
     (tmp_path / "file").write_text("in the way")
     told = CliRunner().invoke(main, ["compare", sweep, "--by", "model", "--png", f"{tmp_path}/file/plots"])

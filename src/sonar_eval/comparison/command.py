@@ -67,7 +67,7 @@ def compare(
     """Say whether candidates are better than a baseline.
 
     An arm is the folder of a sweep or of a cell, the id of an MLflow run, or a part of one of these:
-    FOLDER@model=offline-careful. The first is the baseline.
+    FOLDER@model=offline-careful. The first is the baseline. Exits 2 when no candidate can be compared with it.
     """
     from ..report import compare_arms, render_html, render_markdown, render_text
     from .arms import load_arms
@@ -87,6 +87,8 @@ def compare(
             _write(html_file, render_html(comparison, loaded, stats=stats))
         if png_folder is not None:
             _draw(comparison, loaded, png_folder)
+    if not any(contrast.diff is not None for contrast in comparison.contrasts):
+        sys.exit(2)
 
 
 @click.command()
@@ -109,6 +111,7 @@ def gate(
     tracking_uri: str,
 ) -> None:
     """Exit 0 when the candidate may replace the baseline, 1 when not, 2 when the runs do not tell."""
+    from ..report import in_one_line
     from .arms import load_arms
     from .gate import decide, read_known
     from .junit import gate_markdown, junit_xml
@@ -123,7 +126,7 @@ def gate(
         if confirm and decision.wants_confirmation:
             decision = _confirmed(arms, decision, margin, known)
         for line in decision.lines:
-            click.echo(line)
+            click.echo(in_one_line(line))
         click.echo(f"gate: {decision.status.name.lower()} ({decision.word})")
         _write(junit_file, junit_xml(decision, arms[1].arm))
         _write(markdown_file, gate_markdown(decision))
@@ -189,6 +192,7 @@ def _write(path: Path | None, text: str) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        # Halves of characters, which records may hold, cannot be written as they are.
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from ..report import Arm, CellTrials, render_markdown
+from ..report import Arm, CellTrials, in_markdown, render_markdown
 from .gate import Decision, SafetyFailure, Status
 
-# XML 1.0 has no way to write these.
-_UNWRITABLE = {code: None for code in range(32) if code not in (9, 10, 13)}
+# XML 1.0 has no way to write these: control characters, halves of characters, and two that are none.
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def junit_xml(decision: Decision, candidate: Arm) -> str:
@@ -77,15 +78,15 @@ def _with(case: ElementTree.Element, tag: str, text: str, message: str = "") -> 
 
 
 def _clean(text: str) -> str:
-    return text.translate(_UNWRITABLE)
+    return _UNWRITABLE.sub("", text)
 
 
 def gate_markdown(decision: Decision) -> str:
     """Write the decision, then what it rests on."""
     marks = {Status.PASS: "passed", Status.FAIL: "FAILED", Status.INVALID: "INVALID RUN"}
     head = f"# Gate {marks[decision.status]}" + ("" if decision.word == "pass" else f": {decision.word}")
-    listed = "\n".join(f"- {line}" for line in decision.lines)
+    listed = "\n".join(f"- {in_markdown(line)}" for line in decision.lines)
     known = [failure for failure in decision.safety if failure.known]
-    also = "\n".join(f"- known failure, not counted: {failure}" for failure in known)
+    also = "\n".join(f"- known failure, not counted: {in_markdown(str(failure))}" for failure in known)
     parts = [head, listed, also, render_markdown(decision.comparison)]
     return "\n\n".join(part for part in parts if part)

@@ -13,6 +13,7 @@ from .planning import Noise, Plan, make_plan, planning_line
 from .plots import draw_plots
 from .render import ResultRow, result_table
 from .transcript import render_transcript
+from .visible import in_markdown, in_one_line
 from .wording import could_reveal, verdict_sentence, verdict_word
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "compare_arms",
     "could_reveal",
     "draw_plots",
+    "in_markdown",
+    "in_one_line",
     "judge_check_markdown",
     "judge_check_text",
     "make_plan",

@@ -136,7 +136,8 @@ def _contrast(a: Arm, b: Arm, keys: Sequence[CellKey], alpha: float, margin: flo
         p_worse=found["p_worse"],
         cells=len(measured),
         scenarios=len({key.scenario for key in measured}),
-        trials_per_cell=round(mean([*counts[1], *counts[3]])),
+        # Of the arm with fewer: what the other has more, cannot make up for them.
+        trials_per_cell=round(min(mean(counts[1]), mean(counts[3]))),
         margin=margin,
         judge=_judge(a, b, measured),
         latency=_ratio(a, b, measured, lambda record: quantile(list(turn_latencies(record)), 0.5)),
@@ -306,7 +307,10 @@ def _measured(arm: Arm, key: CellKey, measure: Callable[[Record], float | None])
 
 
 def _pareto(points: Sequence[ParetoPoint]) -> list[ParetoPoint]:
-    return [replace(point, on_front=not any(_dominates(other, point) for other in points)) for point in points]
+    return [
+        replace(point, on_front=point.pass_rate is not None and not any(_dominates(other, point) for other in points))
+        for point in points
+    ]
 
 
 def _dominates(one: ParetoPoint, other: ParetoPoint) -> bool:

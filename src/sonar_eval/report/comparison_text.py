@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from .comparison import Comparison, Contrast, Estimate, Flip, RankedArm, Row
 from .table import aligned, escaped, table
+from .visible import in_markdown, in_one_line
 from .wording import (
     points,
     points_in_brackets,
@@ -43,23 +44,24 @@ _STATISTICS = (
 def render_text(comparison: Comparison, *, stats: bool = False) -> str:
     """Render for a terminal."""
     parts = [comparison_heading(comparison), aligned([_COLUMNS, *_rows(comparison)])]
-    parts.append("\n".join(_sentences(comparison)))
+    parts.append("\n".join(map(in_one_line, _sentences(comparison))))
     if stats:
         parts.append(aligned(statistics_table(comparison)))
     for title, lines in _sections(comparison):
-        parts.append("\n".join([title, *(f"  {line}" for line in lines)]))
+        parts.append("\n".join([in_one_line(title), *(f"  {in_one_line(line)}" for line in lines)]))
     return "\n\n".join(parts)
 
 
 def render_markdown(comparison: Comparison, *, stats: bool = False) -> str:
     """Render as Markdown, the verdict first."""
-    parts = ["## Comparison", "\n".join(f"- {line}" for line in _sentences(comparison)), comparison_heading(comparison)]
+    said = "\n".join(f"- {in_markdown(line)}" for line in _sentences(comparison))
+    parts = ["## Comparison", said, comparison_heading(comparison)]
     parts.append(table([_COLUMNS, *_rows(comparison)]))
     if stats:
         parts.append(table(statistics_table(comparison)))
     for title, lines in _sections(comparison):
         listed = "\n".join(f"- {escaped(line)}" for line in lines)
-        parts.append(f"<details><summary>{title}</summary>\n\n{listed}\n\n</details>")
+        parts.append(f"<details><summary>{in_markdown(title)}</summary>\n\n{listed}\n\n</details>")
     return "\n\n".join(parts) + "\n"
 
 

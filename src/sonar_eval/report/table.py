@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .visible import in_markdown, in_one_line
+
 
 def aligned(lines: Iterable[Sequence[str]]) -> str:
     """Set rows in columns, for a terminal."""
-    rows = list(lines)
+    rows = [[in_one_line(cell) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -22,4 +24,4 @@ def table(lines: Iterable[Sequence[str]]) -> str:
 
 def escaped(text: str) -> str:
     """Write a text so that it stays in its cell."""
-    return text.replace("|", "\\|")
+    return in_markdown(text).replace("|", "\\|")

@@ -7,6 +7,8 @@ import re
 # Control characters, what overrides the direction of writing, halves of characters: the last cannot even be stored.
 _UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff\ud800-\udfff]")
 
+_TAG = re.compile("<(?=[A-Za-z/!?])")
+
 
 def visible(text: str) -> str:
     """Spell out the characters that would change how text around them is read."""
@@ -18,3 +20,13 @@ def bounded(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… ({len(text) - limit:,} of {len(text):,} characters left out)"
+
+
+def in_one_line(text: str) -> str:
+    """Make a text safe for a terminal: nothing unseen, and no line of its own."""
+    return " ".join(visible(text).splitlines())
+
+
+def in_markdown(text: str) -> str:
+    """Make a text safe for one line of Markdown: what looks like HTML stays text."""
+    return _TAG.sub("&lt;", in_one_line(text))

@@ -62,7 +62,7 @@ def _movers(contrast: Contrast) -> str:
 
 def _borderline(contrast: Contrast) -> str:
     low, high = contrast.suite.low or 0.0, contrast.suite.high or 0.0
-    return f" (borderline, p = {contrast.p_holm:.2f})" if low > 0 or high < 0 else ""
+    return f" (borderline, p = {contrast.p_holm:.2f})".replace("= 0.", "= .") if low > 0 or high < 0 else ""
 
 
 def could_reveal(contrast: Contrast) -> str:
