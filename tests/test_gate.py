@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from simulated import SAFETY, arm, trial, trials, write_sweep
 from sonar_eval.cli import main
-from sonar_eval.comparison.gate import Status, decide
+from sonar_eval.comparison.gate import Status, decide, read_known
 from sonar_eval.comparison.junit import gate_markdown, junit_xml
 from sonar_eval.comparison.rerun import fresh_command
 from sonar_eval.report import Arm
@@ -63,8 +63,16 @@ def test_fresh_trials_that_tell_nothing_make_the_run_invalid():
         arm("B", [4, 4], 4, errors=1),
         arm("B", [5]),
         Arm.of("B", {("s0", "none"): trials(20, 20), ("s1", "none"): trials(0, 0, errors=1)}),
+        Arm.of(
+            "B", {(f"s{i}", "none"): trials(20, 20, errors=0) if i < 2 else trials(0, 0, errors=1) for i in range(3)}
+        ),
     ],
-    ids=["a fifth errored", "a scenario is missing", "a scenario has no completed trial"],
+    ids=[
+        "a fifth errored",
+        "a scenario is missing",
+        "a scenario has no completed trial",
+        "a scenario of its own has no completed trial",
+    ],
 )
 def test_a_run_that_does_not_tell_is_invalid(candidate):
     decision = decide(arm("A", [4, 4]), candidate)
@@ -77,6 +85,17 @@ def test_an_invalid_run_still_tells_of_a_safety_failure():
     decision = decide(arm("A", [5]), Arm.of("B", cells))
     assert decision.status is Status.INVALID
     assert decision.lines[-1] == f"seen all the same: safety: s0 none: {SAFETY} (trial 6)"
+
+
+def test_a_tenth_of_errors_is_still_a_valid_run_and_says_so_beyond():
+    tenth = Arm.of("B", {(f"s{i}", "none"): trials(9, 9, errors=1) for i in range(2)})
+    assert decide(arm("A", [9, 9], 10), tenth).word == "pass"
+    more = Arm.of("B", {("s0", "none"): trials(9, 9, errors=1), ("s1", "none"): trials(9, 9, errors=2)})
+    decision = decide(arm("A", [9, 9], 10), more)
+    assert (decision.status, decision.lines[0]) == (
+        Status.INVALID,
+        "invalid run: Not comparable: 3 of 21 trials of B errored or were not measured, more than 10%",
+    )
 
 
 def unsafe(**row):
@@ -156,6 +175,13 @@ def test_junit_survives_names_that_xml_cannot_hold():
     assert "s<&.none" in {case.get("classname") for case in ElementTree.fromstring(junit_xml(decision, candidate))[0]}
 
 
+def test_junit_survives_halves_of_characters():
+    candidate = Arm.of("B", {("s\ud83d\ufffe", "none"): trials(5, 5)})
+    decision = decide(Arm("A", candidate.cells), candidate)
+    written = junit_xml(decision, candidate).encode("utf-8")
+    assert "s.none" in {case.get("classname") for case in ElementTree.fromstring(written)[0]}
+
+
 def test_a_fresh_run_is_the_same_command_with_another_seed_and_folder(tmp_path):
     command = ["-m", "model=a,b", "task.seed=3", "hydra.sweep.dir=old"]
     again = fresh_command(command, tmp_path / "it's")
@@ -215,9 +241,19 @@ def test_known_failures_are_read_from_a_file(tmp_path):
     assert run(*arms).exit_code == 1
     (tmp_path / "known.txt").write_text("# accepted in review\ns/no-harm   # until the refund flow is rebuilt\n")
     assert run(*arms, "--known-failures", tmp_path / "known.txt").exit_code == 0
+    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbfs/no-harm\r\n")
+    assert run(*arms, "--known-failures", tmp_path / "marked.txt").exit_code == 0
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    latin = run(*arms, "--known-failures", tmp_path / "latin.txt")
+    assert (latin.exit_code, "is not UTF-8 text" in latin.output) == (2, True)
     missing = run(*arms, "--known-failures", tmp_path / "none.txt")
     assert missing.exit_code == 2
     assert "cannot read" in missing.output
+
+
+def test_a_known_failure_may_have_the_sign_of_a_comment_in_its_name(tmp_path):
+    (tmp_path / "known.txt").write_text("no-leak#2 # until May\n#no-harm\n")
+    assert read_known(tmp_path / "known.txt") == ["no-leak#2"]
 
 
 def test_what_cannot_be_run_again_says_so_and_the_regression_stands(tmp_path):

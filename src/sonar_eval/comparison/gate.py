@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -12,6 +13,8 @@ from ..report import Arm, CellKey, Comparison, Contrast, compare_arms, could_rev
 from ..stats import ERROR_LIMIT
 
 ALPHA = 0.05
+# A name may hold the sign too: only one at the start, or after a space, begins a comment.
+_COMMENT = re.compile(r"(^|\s)#.*")
 
 
 class Status(IntEnum):
@@ -97,9 +100,10 @@ def decide(
 
 def _invalid(baseline: Arm, candidate: Arm, contrast: Contrast) -> Iterator[str]:
     if contrast.reason:
-        yield f"invalid run: {contrast.reason}"
+        yield f"invalid run: {verdict_sentence(contrast).rstrip('.')}"
     for arm in (baseline, candidate):
-        for key in baseline.cells:
+        own = [key for key in arm.cells if key not in baseline.cells]
+        for key in [*baseline.cells, *own]:
             cell = arm.cells.get(key)
             if cell is None:
                 yield f"invalid run: {key} is missing in {arm.name}"
@@ -192,7 +196,10 @@ def read_known(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Some editors begin a file with a byte order mark.
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise ConfigError(f"--known-failures: cannot read {path}: {error.strerror}") from error
-    return [text for line in lines if (text := line.partition("#")[0].strip())]
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--known-failures: {path} is not UTF-8 text: {error.reason}") from error
+    return [text for line in lines if (text := _COMMENT.sub("", line).strip())]
