@@ -255,6 +255,8 @@ def test_verdicts_tell_held_from_not_held_from_unknown():
 
 def test_the_judge_s_verdict_its_absence_and_its_failure_differ():
     graded = render_transcript(record(judge_asked=True, grader={"score": 0.5, "reasoning": "Half of it."}))
+    silent = render_transcript(record(judge_asked=True, grader={"score": None, "reasoning": "Well."}))
+    assert "judge: without a score. Well." in silent
     assert "- judge: 0.50. Half of it." in graded
     failed = render_transcript(record(judge_asked=True, grader_failure={"message": "no verdict in what it said"}))
     assert "- judge: no verdict. no verdict in what it said" in failed

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from .transcript import conversation_blocks
+from .visible import score_in_words
 
 _GAP = " | "
 _NARROWEST = 24
@@ -51,7 +52,7 @@ def _held(row: Mapping[str, Any] | None) -> str:
 
 def _judged(record: Mapping[str, Any]) -> str:
     if record["grader"]:
-        return f"{record['grader']['score']:.2f}"
+        return score_in_words(record["grader"]["score"])
     return "no verdict" if record["judge_asked"] else "not asked"
 
 

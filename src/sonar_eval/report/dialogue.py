@@ -11,7 +11,7 @@ from typing import Any
 from .comparison import FlippedTrial
 from .divergence import words
 from .transcript import called_and_outcome, spans_by_turn
-from .visible import bounded, visible
+from .visible import bounded, score_in_words, visible
 
 MOST_TURNS = 200
 LONGEST_TEXT = 4_000
@@ -155,6 +155,6 @@ def _notes(record: Record) -> Iterator[str]:
             yield bounded(f"{row['name']} {mark}{detail}", LONGEST_TEXT // 4)
     grader = record.get("grader")
     if grader and not grader.get("passed", True):
-        score = grader.get("score")
-        judged = "without a score" if score is None else f"{score:.2f}"
-        yield bounded(f"judge {judged}: {grader.get('reasoning') or ''}", LONGEST_TEXT // 4)
+        yield bounded(
+            f"judge {score_in_words(grader.get('score'))}: {grader.get('reasoning') or ''}", LONGEST_TEXT // 4
+        )

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .visible import score_in_words
+
 
 def render_transcript(record: Mapping[str, Any]) -> str:
     """Render a trial record as Markdown."""
@@ -132,7 +134,7 @@ def _verdicts(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {row['name']} ({row['severity']}): {mark}{detail}"
     grader = record["grader"]
     if grader:
-        yield f"- judge: {grader['score']:.2f}{_asked_again(grader)}. {grader['reasoning']}"
+        yield f"- judge: {score_in_words(grader['score'])}{_asked_again(grader)}. {grader['reasoning']}"
         for row in grader.get("criteria", ()):
             reason = f": {row['reason']}" if row["reason"] else ""
             yield f"    - {row['name']}: {row['verdict'].replace('_', ' ')}{reason}"

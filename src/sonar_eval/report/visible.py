@@ -30,3 +30,8 @@ def in_one_line(text: str) -> str:
 def in_markdown(text: str) -> str:
     """Make a text safe for one line of Markdown: what looks like HTML stays text."""
     return _TAG.sub("&lt;", in_one_line(text))
+
+
+def score_in_words(score: float | None) -> str:
+    """Write a judge's score, or that it gave none."""
+    return "without a score" if score is None else f"{score:.2f}"
