@@ -159,6 +159,8 @@ def test_a_mistake_is_one_line_before_a_judge_is_asked(sweep, tmp_path, monkeypa
     bare, unjudged = shutil.copytree(sweep, tmp_path / "bare"), shutil.copytree(sweep, tmp_path / "unjudged")
     for folder in bare.glob("*/.hydra"):
         shutil.rmtree(folder)
+    for path in bare.glob("*/result.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "config": None}))
     for path in unjudged.glob("*/trials.jsonl"):
         path.write_text("".join(json.dumps({**row, "grader": None}) + "\n" for row in lines(path)))
     places = {"sweep": sweep, "tmp": tmp_path, "bare": bare, "unjudged": unjudged}
