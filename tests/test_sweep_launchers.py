@@ -106,7 +106,8 @@ def test_a_launcher_gives_the_verdicts_of_the_local_one(launcher, local, tmp_pat
     assert swept.out.splitlines()[:6] == local.out.splitlines()[:6]
     with closing(sqlite3.connect(tmp_path / "runs.db")) as store:
         runs = store.execute("SELECT status, count(*) FROM runs GROUP BY status").fetchall()
-    assert runs == [("FINISHED", 5)]
+    # The sweep, its four cells, and the arms it compares: two models, two prompts.
+    assert runs == [("FINISHED", 9)]
     assert leaks(tmp_path) == []
     assert KEY not in swept.out + swept.err
     # Where it ran is no part of a cell: it can be gone on with here.
@@ -161,7 +162,11 @@ def test_four_jobs_at_once_on_a_fresh_store_are_all_there(launcher, fresh, tmp_p
     assert swept.status == 0, swept.err
     assert "not published" not in swept.err
     uri = f"sqlite:///{tmp_path / 'new.db'}" if fresh == "sqlite:///new.db" else fresh
-    assert tracked(tmp_path, uri) == [("sweep", "FINISHED", 0), *[("cell", "FINISHED", 2)] * 4]
+    assert tracked(tmp_path, uri) == [
+        ("sweep", "FINISHED", 0),
+        *[("cell", "FINISHED", 2)] * 4,
+        *[("arm", "FINISHED", 0)] * 4,
+    ]
 
 
 DEADLY = """
