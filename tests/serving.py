@@ -104,10 +104,19 @@ class Place:
         return heard
 
 
+# For a test, or one of its parameters, that runs only when it is asked for by `-m slow`.
+SLOW = (
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif("'slow' not in (config.getoption('markexpr') or '')", reason="takes minutes: -m slow"),
+)
+
+
 def slow(test: Any) -> Any:
     """Mark a test that runs only when it is asked for by `-m slow`."""
-    asked = pytest.mark.skipif("'slow' not in (config.getoption('markexpr') or '')", reason="takes minutes: -m slow")
-    return pytest.mark.slow(pytest.mark.timeout(3600)(asked(test)))
+    for mark in SLOW:
+        test = mark(test)
+    return test
 
 
 def encode(request: ExportTraceServiceRequest, encoding: str) -> bytes:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from serving import SLOW
 from sonar_eval.tracking.mlflow import reconcile
 from test_sweep_run import BOTS, interrupt, read_trials, start, sweep, without_ids_and_times
 
@@ -269,7 +270,7 @@ def undisturbed(tmp_path_factory):
     return swept
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=SLOW)])
 def test_killed_at_random_and_gone_on_with_it_comes_to_the_same(undisturbed, tmp_path, kills):
     chance = random.Random(kills)
     arguments, killed = (*GRID, "task.k=3", "task.concurrency=2", f"hydra.sweep.dir={tmp_path}/sweeps/killed"), 0
@@ -301,7 +302,11 @@ def test_killed_at_random_and_gone_on_with_it_comes_to_the_same(undisturbed, tmp
         )
     conversations = list(ids(last.folder).values())
     assert len(set(conversations)) == len(conversations) == 24
-    assert tracked(tmp_path) == [("sweep", "FINISHED", 0), *[("cell", "FINISHED", 3)] * 8]
+    assert tracked(tmp_path) == [
+        ("sweep", "FINISHED", 0),
+        *[("cell", "FINISHED", 3)] * 8,
+        *[("arm", "FINISHED", 0)] * 4,
+    ]
     assert totals(tmp_path) == totals(undisturbed.launched_in)
     table = [line for line in undisturbed.out.splitlines() if line.startswith("offline-")]
     assert [line for line in last.out.splitlines() if line.startswith("offline-")] == table
