@@ -56,10 +56,13 @@ class BotProcess:
             return
         await self.stop()
         self.port = _free_port()
+        spawned = asyncio.ensure_future(asyncio.to_thread(self._spawn))
         try:
-            await asyncio.to_thread(self._spawn)
+            await asyncio.shield(spawned)
             await self._until_it_listens()
         except BaseException:
+            # What a thread is still starting has to be there before it can be ended.
+            await asyncio.wait([spawned])
             await self.stop()
             raise
 
