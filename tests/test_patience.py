@@ -9,15 +9,19 @@ import pytest
 from fakes import RecordingBot, evaluate, make_scenario, run
 from providing import Hang, Refused, providing
 from sonar_eval import Delivered, LLMConfig, Message, OpenAIClient, Outcome, Owner
-from sonar_eval.patience import not_counted, step_clock
+from sonar_eval.patience import StepClock, begin_step, end_step, not_counted
 
 
 async def in_turn(limit_s, act):
     limit = asyncio.timeout(limit_s)
-    with step_clock(limit) as clock:
+    clock = StepClock(limit)
+    token = begin_step(clock)
+    try:
         async with limit:
             await act()
         return clock.taken_s
+    finally:
+        end_step(token)
 
 
 def test_a_wait_does_not_count_against_the_limit_of_a_turn():

@@ -7,26 +7,42 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import TracebackType
 
 from .errors import Owner, border_error, crossed
-from .patience import StepClock, step_clock
+from .patience import StepClock, begin_step, end_step
 
 
-@asynccontextmanager
-async def within(limit_s: float | None, what: str) -> AsyncIterator[StepClock]:
+class within:  # reads as a word where it is used
     """Raise `TimeoutError` with `what` and the limit when the block takes longer; other timeouts keep their words.
 
     Waits for a provider that is busy or not there do not count.
     """
-    limit = asyncio.timeout(limit_s or None)
-    try:
-        with step_clock(limit) as clock:
-            async with limit:
-                yield clock
-    except TimeoutError as error:
-        if limit.expired():
-            raise TimeoutError(f"{what} {limit_s:g} s") from error
-        raise
+
+    # A class, for it is entered twice in every turn, and a generator in its place takes several times as long.
+    def __init__(self, limit_s: float | None, what: str) -> None:
+        self._limit_s = limit_s
+        self._what = what
+        self._limit = asyncio.timeout(limit_s or None)
+
+    async def __aenter__(self) -> StepClock:
+        """Start the clock of the step, and return it."""
+        clock = StepClock(self._limit)
+        self._token = begin_step(clock)
+        await self._limit.__aenter__()
+        return clock
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError as struck:
+            raise TimeoutError(f"{self._what} {self._limit_s:g} s") from struck
+        finally:
+            end_step(self._token)
+        if isinstance(error, TimeoutError) and self._limit.expired():
+            raise TimeoutError(f"{self._what} {self._limit_s:g} s") from error
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 
 class StepClock:
@@ -71,15 +71,14 @@ class StepClock:
 _step: ContextVar[StepClock | None] = ContextVar("step", default=None)
 
 
-@contextmanager
-def step_clock(limit: asyncio.Timeout) -> Iterator[StepClock]:
-    """Time a step under `limit`, which must be entered within the block."""
-    clock = StepClock(limit)
-    token = _step.set(clock)
-    try:
-        yield clock
-    finally:
-        _step.reset(token)
+def begin_step(clock: StepClock) -> Token[StepClock | None]:
+    """Let `clock` be that of the step which begins, under a limit that is to be entered next."""
+    return _step.set(clock)
+
+
+def end_step(token: Token[StepClock | None]) -> None:
+    """Go back to the step before."""
+    _step.reset(token)
 
 
 @contextmanager

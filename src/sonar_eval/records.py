@@ -63,7 +63,7 @@ def trial_record(scenario: str, trial: TrialResult, *, grader_required: bool = F
         "digest": trial.digest,
         "changed_after_grading": trial.changed_after_grading,
         "redacted": bool(trial.transcript and trial.transcript.redacted),
-        "conversation": [asdict(turn) for turn in trial.log.turns],
+        "conversation": [_write_turn(turn) for turn in trial.log.turns],
         "final_state": trial.log.final_state,
         "transcript": _write_transcript(trial.transcript),
     }
@@ -166,7 +166,7 @@ def _write_metric(metric: AssertionMetric) -> dict[str, Any]:
 
 
 def _write_spent(spent: Mapping[str, Spend]) -> dict[str, Any]:
-    return {str(role): asdict(spend) for role, spend in spent.items()}
+    return {str(role): dict(vars(spend)) for role, spend in spent.items()}
 
 
 def _read_spent(rows: dict[str, Any] | None) -> dict[str, Spend]:
@@ -200,6 +200,12 @@ def _write_transcript(transcript: Transcript | None) -> dict[str, Any] | None:
         "content": transcript.content,
         "completeness": transcript.completeness,
     }
+
+
+def _write_turn(turn: Turn) -> dict[str, Any]:
+    # `asdict` copies all that it meets, which is most of what a record costs.
+    submission = asdict(turn.submission) if turn.submission else None
+    return {**vars(turn), "submission": submission, "forms": tuple(asdict(form) for form in turn.forms)}
 
 
 def _read_turn(row: dict[str, Any]) -> Turn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -106,7 +106,7 @@ class TrialResult:
         """
         transcript = self.__dict__.pop("transcript", None)
         if transcript is not None:
-            rows = json.dumps(asdict(transcript), separators=(",", ":"), default=str)
+            rows = json.dumps(vars(transcript), separators=(",", ":"), default=str)
             self._packed: bytes = zlib.compress(rows.encode("utf-8", "surrogatepass"), 1)
         elif "_packed" not in self.__dict__:
             self.transcript = None
