@@ -149,6 +149,8 @@ def measure(
         wall, cpu = time.perf_counter(), time.process_time()
         report = asyncio.run(orchestrator.run_scenario(scenario))
         began, wall, cpu = wall, time.perf_counter() - wall, time.process_time() - cpu
+    # Before the transcripts are unpacked to be looked at.
+    resident = resident_mb()
     ideal = k / at_once * TURNS * (bot_s + user_s)
     seen = [trial.transcript for trial in report.trials if client and trial.transcript]
     levels = [(transcript.completeness or {}).get("level") for transcript in seen]
@@ -165,7 +167,7 @@ def measure(
         "judged": report.judged,
         "not_counted_whole": sum(level != 3 for level in levels) if client else None,
         "spans_lost": len(seen) * TURNS * 2 - spans if client else None,
-        "resident_mb": resident_mb(),
+        "resident_mb": resident,
     }
     if client:
         noticed = sorted(client.took_ms)
@@ -209,8 +211,8 @@ def w1() -> None:
         measure("R3 W1", k=200, at_once=16, client=client)
         before = resident_mb()
         measure("R7 W1", k=100, at_once=64, client=client)
-        measure("R7, R8 W1", k=1000, at_once=64, client=client)
-        tell(case="R7 memory", grown_kb_per_trial=round((resident_mb() - before) * 1024 / 1000, 1))
+        after = measure("R7, R8 W1", k=1000, at_once=64, client=client)["resident_mb"]
+        tell(case="R7 memory", grown_kb_per_trial=round((after - before) * 1024 / 1000, 1))
 
 
 def w2() -> None:
