@@ -163,6 +163,11 @@ def crossed(error: BaseException | None) -> tuple[Owner, str] | None:
     return found
 
 
+def in_short(error: BaseException, limit: int = 300) -> str:
+    """Describe an error in one line of at most `limit` characters, for a message that goes on."""
+    return " ".join(describe(error).split())[:limit]
+
+
 def _asked_to_stop() -> bool:
     try:
         task = asyncio.current_task()

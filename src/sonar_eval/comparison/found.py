@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, describe
+from ..errors import ConfigError, in_short
 from ..records import SCHEMA_VERSION
 from ..report import CellTrials, cell_of
 from ..store import TRIALS_FILE, read_jsonl
@@ -135,7 +135,7 @@ def _in_mlflow(run_id: str, tracking_uri: str) -> Found:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"MLflow at {tracking_uri}: {' '.join(describe(error).split())[:300]}") from error
+        raise ConfigError(f"MLflow at {tracking_uri}: {in_short(error)}") from error
     return Found(run.info.run_name or run_id[:8], tuple(sorted(cells, key=lambda cell: cell.number)))
 
 

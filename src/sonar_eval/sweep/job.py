@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..adapter import BotAdapter
 from ..brake import INTERRUPTED
-from ..errors import ConfigError, describe
+from ..errors import ConfigError, describe, in_short
 from ..llm import WAITS, Waits
 from ..metrics import ScenarioReport
 from ..orchestrator import Orchestrator
@@ -36,7 +36,7 @@ from .interrupt import listening
 from .key import changed_parts, fingerprint
 from .lock import FolderLock
 from .prompt import prompt_record
-from .publish import UNPUBLISHED, how_to_catch_up, one_reason, publish_cell
+from .publish import UNPUBLISHED, how_to_catch_up, publish_cell
 from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
 from .schema import SweepConf, TrackingConf
 
@@ -308,7 +308,7 @@ def _publish(cfg: DictConfig, cell: Cell, result: dict[str, Any]) -> None:
         tracker = make_tracker(tracking, cell.launched_in)
         result["run_id"] = publish_cell(cell.folder, tracker, tracking.parent_run_id or "") or None
     except Exception as error:
-        reason = one_reason(error)
+        reason = in_short(error)
         result["error"] = result["error"] or f"{UNPUBLISHED}{reason}"
         if not _told:
             log.error("%s is on disk, but was not published: %s; the sweep goes on", cell.name, reason)

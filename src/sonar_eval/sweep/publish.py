@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, describe
+from ..errors import ConfigError, in_short
 from ..metrics import ScenarioReport, roll_up
 from ..records import read_trial
 from ..scorecard import original_names, scorecard
@@ -77,7 +77,7 @@ def _publish_comparison(sweep_dir: Path, tracker: Tracker, sweep_id: str) -> lis
         publish_comparisons(sweep_dir, compare_sweep(sweep_dir), tracker, sweep_id)
     except Exception as error:
         log.debug("the comparison was not published", exc_info=True)
-        return [Published(COMPARISON, None, one_reason(error))]
+        return [Published(COMPARISON, None, in_short(error))]
     return []
 
 
@@ -133,8 +133,7 @@ def told_command(command: Iterable[Any]) -> str:
 
 def publish_kept(folders: Iterable[Path], tracker: Tracker, sweep_id: str) -> list[Published]:
     """Publish finished cells that may stand there already; return those that could not be, told in their results."""
-    failed = [told for folder in folders if (told := _publish_one(folder, tracker, sweep_id)).run_id is None]
-    return failed
+    return [told for folder in folders if (told := _publish_one(folder, tracker, sweep_id)).run_id is None]
 
 
 def _cells(sweep_dir: Path, known: Mapping[str, Any]) -> list[Path]:
@@ -161,7 +160,7 @@ def _publish_one(folder: Path, tracker: Tracker, sweep_id: str) -> Published:
         run_id = publish_cell(folder, tracker, sweep_id)
     except Exception as error:
         log.debug("cell %s was not published", result["name"], exc_info=True)
-        reason = one_reason(error)
+        reason = in_short(error)
         if result["error"] is None:
             write_json(folder / RESULT_FILE, {**result, "error": f"{UNPUBLISHED}{reason}"})
         return Published(result["name"], None, reason)
@@ -270,11 +269,6 @@ def _started(folder: Path) -> int:
 def _read(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
-
-
-def one_reason(error: BaseException) -> str:
-    """Say in one line why a cell was not published."""
-    return " ".join(describe(error).split())[:300]
 
 
 def how_to_catch_up(sweep_dir: Path | str) -> str:

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from omegaconf import DictConfig, open_dict, read_write
 
-from ..errors import ConfigError, describe
+from ..errors import ConfigError, describe, in_short
 from ..report import ResultRow
 from ..stats import Look
 from ..tracking import Tracker
@@ -73,7 +73,7 @@ class Session:
 
     def launcher_failed(self, error: Exception) -> None:
         """Take note of why the launcher gave up; cells without a result are told with it."""
-        self._launcher_error = " ".join(describe(error).split())[:300]
+        self._launcher_error = in_short(error)
 
     def goes_on(self) -> bool:
         """Look at the arms when their number of trials hangs on it, and plan the round that is needed, if any."""
@@ -88,7 +88,7 @@ class Session:
             if self.looked.k is not None:
                 self._begin_round(self.looked.k)
         except Exception as error:
-            self.looked = Look(None, f"stopped: {' '.join(describe(error).split())[:300]}")
+            self.looked = Look(None, f"stopped: {in_short(error)}")
         return self.looked.k is not None
 
     def _begin_round(self, k: int) -> None:
@@ -109,7 +109,7 @@ class Session:
         try:
             self.tracker.end_sweep(self.sweep_id, status)
         except Exception as error:
-            log.error("the sweep was not closed as %s: %s", status, " ".join(describe(error).split())[:300])
+            log.error("the sweep was not closed as %s: %s", status, in_short(error))
         self.lock.release()
 
     def keep_plan(self) -> None:
@@ -117,7 +117,7 @@ class Session:
         try:
             keep_plan(self.folder, self.tracker, self.sweep_id)
         except Exception as error:
-            log.warning("%s was not published: %s", SWEEP_FILE, " ".join(describe(error).split())[:300])
+            log.warning("%s was not published: %s", SWEEP_FILE, in_short(error))
 
     def catch_up(self) -> None:
         """Publish the cells that are finished already, where a kill came in between or the tracker is another."""

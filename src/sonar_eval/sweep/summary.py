@@ -9,11 +9,11 @@ import sys
 import traceback
 from typing import Any
 
-from ..errors import SonarEvalError
+from ..errors import SonarEvalError, in_short
 from ..report import result_table
 from .comparison import compare_sweep, publish_comparisons, write_reports
 from .plan import Plan
-from .publish import how_to_catch_up, one_reason, unpublished
+from .publish import how_to_catch_up, unpublished
 from .session import Session, rows
 
 DEBUG = "SONAR_DEBUG"
@@ -73,7 +73,7 @@ def _tell_comparison(session: Session) -> None:
     try:
         publish_comparisons(session.folder, compared, session.tracker, session.sweep_id)
     except Exception as error:
-        print(f"  Not published: {one_reason(error)}; afterwards: {how_to_catch_up(_near(str(session.folder)))}")
+        print(f"  Not published: {in_short(error)}; afterwards: {how_to_catch_up(_near(str(session.folder)))}")
 
 
 def _is_partial(result: dict[str, Any]) -> bool:

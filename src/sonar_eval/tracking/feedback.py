@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, describe
+from ..errors import ConfigError, in_short
 
 _PAGE = 500
 
@@ -44,7 +44,7 @@ def human_feedback(uri: str, conversations: Container[str]) -> list[HumanFeedbac
                     if key not in latest or latest[key][0] <= when:
                         latest[key] = (when, row)
     except Exception as error:
-        raise ConfigError(f"MLflow at {uri}: {' '.join(describe(error).split())[:300]}") from error
+        raise ConfigError(f"MLflow at {uri}: {in_short(error)}") from error
     return [row for _, row in latest.values()]
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, describe
+from ..errors import ConfigError, in_short
 from .mlflow.entries import CELL, CONTENT, DIGEST, KIND, PARENT
 from .mlflow.reconcile import HOST, PID, why_dead
 from .mlflow.store import check_server, connect
@@ -132,5 +132,5 @@ def _told(uri: str, run_id: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        reason = " ".join(describe(error).split())[:300]
+        reason = in_short(error)
         raise ConfigError(f"run {run_id} cannot be read from {uri}: {reason}") from error

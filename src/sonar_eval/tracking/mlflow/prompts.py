@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...errors import ConfigError, describe
+from ...errors import ConfigError, in_short
 from ..contract import CellRecord
 from .store import at_second_try, check_server, connect, sqlite_path
 
@@ -55,7 +55,7 @@ def load_prompt(uri: str, address: str) -> RegisteredPrompt:
             client.get_prompt_version(name, version) if version else client.get_prompt_version_by_alias(name, alias)
         )
     except Exception as error:
-        reason = " ".join(describe(error).split())[:200]
+        reason = in_short(error, 200)
         raise ConfigError(f"prompt.registry: {address} cannot be read from {uri}: {reason}") from error
     if prompt is None:
         raise ConfigError(f"prompt.registry: {address} is not in {uri}")
@@ -92,7 +92,7 @@ class PromptShelf:
                 self._known[known] = at_second_try(lambda: self._version(name, digest, text))
         except Exception as error:
             # Numbers and traces are not worth less for want of a link.
-            log.warning("the prompt was not registered as %s: %s", name, " ".join(describe(error).split())[:200])
+            log.warning("the prompt was not registered as %s: %s", name, in_short(error, 200))
             return None
         return json.dumps([{"name": name, "version": self._known[known]}])
 

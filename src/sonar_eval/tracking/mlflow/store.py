@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ...errors import ConfigError, describe
+from ...errors import ConfigError, describe, in_short
 from ...web import is_loopback
 
 _ENVIRONMENT = {
@@ -97,7 +97,7 @@ def at_second_try(call: Callable[[], T]) -> T:
 
 def unusable(uri: str, error: BaseException) -> ConfigError:
     """Say in one line that a store cannot be used."""
-    return ConfigError(f"tracking: cannot use {uri}: {' '.join(describe(error).split())[:300]}")
+    return ConfigError(f"tracking: cannot use {uri}: {in_short(error)}")
 
 
 def _credentials() -> dict[str, Any]:
