@@ -39,6 +39,7 @@ ROOMS = {
         "simulator",
         "grader",
         "limits",
+        "recorder",
         "utterance",
         "trial",
         "orchestrator",
@@ -81,6 +82,7 @@ DOORS = {
 
 THIRD_PARTY = {
     "stats": {"numpy", "scipy"},
+    "store": {"orjson"},
     "web": {"httpx"},
     "llm": {"httpx"},
     "adapter": {"httpx"},

@@ -26,7 +26,7 @@ def test_records_come_back_in_order_and_one_a_line(tmp_path):
 
 def test_a_record_is_on_disk_when_the_call_returns(tmp_path):
     JSONFileStore(str(tmp_path)).save_trial({"index": 0})
-    assert (tmp_path / "trials.jsonl").read_text() == '{"index": 0}\n'
+    assert (tmp_path / "trials.jsonl").read_text() == '{"index":0}\n'
 
 
 def test_a_later_run_adds_to_the_file(tmp_path):

@@ -118,7 +118,8 @@ class ScenarioReport:
     assertions: list[AssertionMetric] = field(default_factory=list)
     grader_scores: list[float] = field(default_factory=list)
     error: str | None = None
-    trials: list[TrialResult] = field(default_factory=list)
+    # asyncio.run writes the repr of what it returns, twice, and throws it away: of many trials that is their CPU.
+    trials: list[TrialResult] = field(default_factory=list, repr=False)
     """In trial order; empty when only `summarize` was called."""
     grader_required: bool = False
     grader_threshold: float = 0.7

@@ -7,7 +7,6 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any
 
 from .adapter import BotAdapter, Seed, TrialContext, validate_bot_adapter
 from .assertions import AssertionEngine, AssertionResult
@@ -20,6 +19,7 @@ from .grader import Grader
 from .limits import job_limit, job_over
 from .llm import LLMClient
 from .metrics import ScenarioReport, roll_up, summarize
+from .recorder import Recorder
 from .records import scenario_record, trial_record
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
 from .simulator import UserSimulator
@@ -90,7 +90,7 @@ class Orchestrator:
     ) -> None:
         validate_bot_adapter(adapter, nameless=True)
         self._task = task
-        self._store = NullStore() if store is None else store
+        self._recorder = Recorder(NullStore() if store is None else store)
         self._on_trial = on_trial
         self._finished = {
             name: {trial.index: trial for trial in trials if trial.counted} for name, trials in (finished or {}).items()
@@ -188,7 +188,7 @@ class Orchestrator:
             decided=brake.decided,
         )
         report.warnings += brake.budget.warnings
-        await self._keep(self._store.save_scenario, scenario_record(report))
+        await self._recorder.keep_scenario(scenario_record(report))
         return report
 
     async def _run_missing(self, scenario: ScenarioConfig, brake: Brake) -> list[TrialResult]:
@@ -248,7 +248,7 @@ class Orchestrator:
 
     async def _save(self, scenario: ScenarioConfig, trial: TrialResult) -> None:
         record = trial_record(scenario.name, trial, grader_required=self._task.grader_required)
-        await self._keep(self._store.save_trial, record)
+        await self._recorder.keep_trial(record)
 
     async def _run_trial(self, scenario: ScenarioConfig, index: int, brake: Brake) -> TrialResult:
         """Run one trial, again within the budget while somebody else than the bot fails."""
@@ -288,7 +288,3 @@ class Orchestrator:
                 failure=failure,
                 random_seed=seed,
             )
-
-    async def _keep(self, save: Callable[[dict[str, Any]], None], record: dict[str, Any]) -> None:
-        # Writing and syncing takes milliseconds that would stall every other trial on this loop.
-        await asyncio.to_thread(save, record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 import zlib
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -106,8 +106,11 @@ class TrialResult:
         """
         transcript = self.__dict__.pop("transcript", None)
         if transcript is not None:
-            rows = json.dumps(vars(transcript), separators=(",", ":"), default=str)
-            self._packed: bytes = zlib.compress(rows.encode("utf-8", "surrogatepass"), 1)
+            try:
+                self._packed: bytes = zlib.compress(pickle.dumps(transcript, pickle.HIGHEST_PROTOCOL), 1)
+            except Exception:
+                # A source of one's own may put things into it that cannot be written.
+                self.transcript = transcript
         elif "_packed" not in self.__dict__:
             self.transcript = None
 
@@ -116,7 +119,8 @@ class TrialResult:
         packed = self.__dict__.get("_packed")
         if name != "transcript" or packed is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return Transcript(**json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass")))
+        transcript: Transcript = pickle.loads(zlib.decompress(packed))
+        return transcript
 
     @property
     def counted(self) -> bool:

@@ -6,8 +6,11 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+
+import orjson
 
 from .errors import ConfigError
 from .records import read_trial
@@ -15,6 +18,8 @@ from .results import TrialResult
 
 TRIALS_FILE = "trials.jsonl"
 SCENARIOS_FILE = "scenarios.jsonl"
+# What has no JSON of its own becomes text, whichever of the two writers meets it.
+_AS_JSON_DOES = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 class ResultStore(Protocol):
@@ -51,14 +56,31 @@ class JSONFileStore:
         folder.mkdir(parents=True, exist_ok=True)
         self._trials = _RecordFile(folder / TRIALS_FILE)
         self._scenarios = _RecordFile(folder / SCENARIOS_FILE)
+        self._thread = threading.local()
 
     def save_trial(self, record: dict[str, Any]) -> None:
         """Append to `trials.jsonl`."""
-        self._trials.append(record)
+        self._append(self._trials, record)
 
     def save_scenario(self, record: dict[str, Any]) -> None:
         """Append to `scenarios.jsonl`."""
-        self._scenarios.append(record)
+        self._append(self._scenarios, record)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Sync what this thread saves within the block once, when the block ends."""
+        self._thread.defers = True
+        try:
+            yield
+        finally:
+            self._thread.defers = False
+            self._trials.sync()
+            self._scenarios.sync()
+
+    def _append(self, file: _RecordFile, record: dict[str, Any]) -> None:
+        file.append(record)
+        if not getattr(self._thread, "defers", False):
+            file.sync()
 
 
 class _RecordFile:
@@ -71,24 +93,38 @@ class _RecordFile:
         self._written = self._synced = 0
 
     def append(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+        line = _line(record)
         with self._write_lock:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a+b") as file:
+            with self._open() as file:
                 # What a crash left of a line must not spoil this one.
                 file.write(line if _at_line_start(file) else b"\n" + line)
             self._written += 1
-            mine = self._written
-        self._sync(mine)
 
-    def _sync(self, mine: int) -> None:
+    def _open(self) -> BinaryIO:
+        try:
+            return self._path.open("a+b")
+        except FileNotFoundError:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return self._path.open("a+b")
+
+    def sync(self) -> None:
+        """Return once all that was appended before is on the disk."""
+        reached = self._written
         with self._sync_lock:
-            if self._synced >= mine:
+            if self._synced >= reached:
                 return
             reached = self._written
             with self._path.open("rb") as file:
                 os.fsync(file.fileno())
             self._synced = reached
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(record, default=str, option=_AS_JSON_DOES | orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        # Integers beyond 64 bits, half characters, or keys that are no text.
+        return json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
 
 
 def _at_line_start(file: BinaryIO) -> bool:
