@@ -1,6 +1,7 @@
 """k trials of a scenario: how many at a time, kept when, rolled up how."""
 
 import asyncio
+import threading
 import time
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from fakes import (
     ToolBot,
     errored_trial,
     evaluate,
+    judged_trial,
     make_scenario,
     make_task,
     run,
@@ -33,6 +35,7 @@ from sonar_eval import (
     ScriptedClient,
     Session,
     Severity,
+    Transcript,
     Variant,
     bot_said,
 )
@@ -520,6 +523,19 @@ def test_what_a_trial_saw_is_read_back_whole_after_it_was_packed():
     assert trial.transcript.spans == spans
     assert [call.failed for call in trial.transcript.tool_calls] == [True, False]
     assert replace(trial, index=5).transcript == trial.transcript
+
+
+def test_what_cannot_be_packed_is_kept_as_it_is():
+    lock = threading.Lock()
+    trial = replace(judged_trial(0, True), transcript=Transcript("c", [{"trace_id": "t", "lock": lock}]))
+    trial.pack()
+    trial.pack()
+    assert trial.transcript.runs[0]["lock"] is lock
+
+
+def test_the_repr_of_a_report_does_not_grow_with_its_trials():
+    short, long = (repr(evaluate(make_scenario(k=k))) for k in (2, 20))
+    assert len(long) < len(short) + 20
 
 
 def test_a_trial_without_a_transcript_stays_without_one_when_packed():

@@ -41,6 +41,43 @@ def test_what_json_cannot_hold_does_not_lose_the_record(tmp_path):
     assert record == {"path": str(tmp_path), "text": "half a ? character"}
 
 
+def test_records_saved_together_are_synced_once(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("sonar_eval.store.os.fsync", synced.append)
+    store = JSONFileStore(tmp_path)
+    with store.together():
+        for index in range(5):
+            store.save_trial({"index": index})
+        assert synced == []
+    assert len(synced) == 1
+    store.save_trial({"index": 5})
+    assert len(synced) == 2
+    assert len(records(tmp_path)) == 6
+
+
+def test_what_one_thread_saves_together_does_not_hold_up_another(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("sonar_eval.store.os.fsync", synced.append)
+    store = JSONFileStore(tmp_path)
+    with store.together():
+        thread = threading.Thread(target=store.save_trial, args=({"index": 0},))
+        thread.start()
+        thread.join()
+        assert len(synced) == 1
+
+
+def test_a_folder_that_went_away_is_made_again(tmp_path):
+    store = JSONFileStore(tmp_path / "a")
+    (tmp_path / "a").rmdir()
+    store.save_trial({"index": 0})
+    assert records(tmp_path / "a") == [{"index": 0}]
+
+
+def test_numbers_beyond_64_bits_are_kept_to_the_digit(tmp_path):
+    JSONFileStore(tmp_path).save_trial({"amount": 10**30, "plain": 2**53 + 1})
+    assert records(tmp_path) == [{"amount": 10**30, "plain": 2**53 + 1}]
+
+
 def test_threads_do_not_mix_their_lines(tmp_path):
     store = JSONFileStore(tmp_path)
     start = threading.Barrier(8)

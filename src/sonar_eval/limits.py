@@ -95,12 +95,15 @@ def job_over() -> bool:
 async def until(*deadlines: Deadline | None) -> AsyncIterator[None]:
     """End the block at the first of the deadlines, with the error of whoever it is to blame for it."""
     first = min((deadline for deadline in deadlines if deadline), key=lambda deadline: deadline.when, default=None)
-    limit = asyncio.timeout_at(first.when if first else None)
+    if first is None:
+        yield
+        return
+    limit = asyncio.timeout_at(first.when)
     try:
         async with limit:
             yield
     except TimeoutError as error:
-        if first is None or not limit.expired():
+        if not limit.expired():
             raise
         owner, step = crossed(error.__cause__) or (Owner.HARNESS, "trial")
         raise border_error(first.owner or owner, f"{first.said} was reached", step=step) from error

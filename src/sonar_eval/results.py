@@ -107,7 +107,7 @@ class TrialResult:
         transcript = self.__dict__.pop("transcript", None)
         if transcript is not None:
             try:
-                self._packed: bytes = zlib.compress(pickle.dumps(transcript, pickle.HIGHEST_PROTOCOL), 1)
+                self._packed = _squeeze(pickle.dumps(transcript, pickle.HIGHEST_PROTOCOL))
             except Exception:
                 # A source of one's own may put things into it that cannot be written.
                 self.transcript = transcript
@@ -164,3 +164,9 @@ class TrialResult:
     def latencies_s(self) -> list[float]:
         """List how long the bot took, turn by turn."""
         return [turn.latency_s for turn in self.log.turns if turn.latency_s is not None]
+
+
+def _squeeze(data: bytes) -> bytes:
+    # The usual window makes zlib clear 256 kB each time, which takes longer than a transcript.
+    squeezing = zlib.compressobj(1, wbits=13, memLevel=6)
+    return squeezing.compress(data) + squeezing.flush()

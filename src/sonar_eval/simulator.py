@@ -81,13 +81,17 @@ class UserSimulator:
         if self._scripted:
             log.terminated, log.ended_by = True, EndReason.SCRIPT
             return None
-        for messages in (history, self._reminded(history)):
-            said = self._signal.cut(spoken(await self._next_message(messages)))
-            if said.text or said.ends:
-                self._watch(said, log)
-                return said
-        log.ended_by = EndReason.SILENT_USER
-        return None
+        said = await self._write(history) or await self._write(self._reminded(history))
+        if said is None:
+            log.ended_by = EndReason.SILENT_USER
+        else:
+            self._watch(said, log)
+        return said
+
+    async def _write(self, history: list[Message]) -> Utterance | None:
+        """Have the model write; None when it says nothing."""
+        said = self._signal.cut(spoken(await self._next_message(history)))
+        return said if said.text or said.ends else None
 
     def _watch(self, said: Utterance, log: ConversationLog) -> None:
         reason = role_break(said.text, log.turns[-1].delivered if log.turns else ())

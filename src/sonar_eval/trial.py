@@ -109,6 +109,7 @@ def _context(
     parts: Parts, scenario: ScenarioConfig, index: int, random_seed: int, conversation_id: str
 ) -> TrialContext:
     faults = replace(scenario.faults, ledger=FaultLedger(), seed=random_seed)
+    variant = parts.task.variant
     return TrialContext(
         conversation_id,
         Seed(copy.deepcopy(scenario.seed)),
@@ -116,7 +117,7 @@ def _context(
         scenario.fidelity,
         index=index,
         random_seed=random_seed,
-        variant=copy.deepcopy(parts.task.variant),
+        variant=replace(variant, model_params=copy.deepcopy(variant.model_params)),
         params=copy.deepcopy(scenario.params),
         interceptor=ProxyInterceptor(faults),
         tenant=parts.task.tenant,

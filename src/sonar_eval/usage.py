@@ -58,14 +58,14 @@ class Spend:
         """Add two up; what one of them does not know is not known of both."""
         return Spend(
             self.calls + other.calls,
-            add_known(self.input_tokens, other.input_tokens),
-            add_known(self.output_tokens, other.output_tokens),
-            add_known(self.cost_usd, other.cost_usd),
+            _add_known(self.input_tokens, other.input_tokens),
+            _add_known(self.output_tokens, other.output_tokens),
+            _add_known(self.cost_usd, other.cost_usd),
             self.cached_tokens + other.cached_tokens,
         )
 
 
-def add_known(one: Number | None, other: Number | None) -> Number | None:
+def _add_known(one: Number | None, other: Number | None) -> Number | None:
     """Add two numbers, unless one of them is not known."""
     return None if one is None or other is None else one + other
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import string
@@ -45,11 +46,7 @@ class EndSignal:
     """
 
     def __init__(self, signal: str) -> None:
-        plain = re.fullmatch(r"[\w\s]*", signal) is not None
-        flags = re.MULTILINE if plain else re.MULTILINE | re.IGNORECASE
-        self._pattern = re.compile(rf"{_OPENED}{_tolerant(signal)}{_CLOSED}", flags)
-        # The lookbehind keeps a long run of blanks from being tried from each of them.
-        self._bare = re.compile(rf"(?<!\s)\s*{_tolerant(signal)}", flags)
+        self._pattern, self._bare = _patterns(signal)
 
     def cut(self, written: str) -> Utterance:
         """Take every signal out."""
@@ -80,6 +77,16 @@ def _is_json(text: str) -> bool:
 def is_blank(text: str) -> bool:
     """Tell whether a person would see nothing in it: only unseen signs, or quotes and fences around nothing."""
     return all(unicodedata.category(sign) in _UNSEEN or sign in _EMPTY_QUOTES for sign in text)
+
+
+@functools.lru_cache(maxsize=64)
+def _patterns(signal: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return how the signal looks in its clothes, and how in data; kept, for every trial asks for the same."""
+    plain = re.fullmatch(r"[\w\s]*", signal) is not None
+    flags = re.MULTILINE if plain else re.MULTILINE | re.IGNORECASE
+    dressed = re.compile(rf"{_OPENED}{_tolerant(signal)}{_CLOSED}", flags)
+    # The lookbehind keeps a long run of blanks from being tried from each of them.
+    return dressed, re.compile(rf"(?<!\s)\s*{_tolerant(signal)}", flags)
 
 
 def _tolerant(signal: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from ..usage import Price, add_known
+from ..usage import Price
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,24 @@ class Usage:
     calls: int = 1
 
     def __add__(self, other: Usage) -> Usage:
-        """Add two up; what one of them does not know is not known of both."""
-        return Usage(
-            add_known(self.input_tokens, other.input_tokens),
-            add_known(self.output_tokens, other.output_tokens),
-            self.cached_tokens + other.cached_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            self.calls + other.calls,
-        )
+        """Add two up."""
+        return add_usage((self, other))
+
+
+def add_usage(usages: Collection[Usage]) -> Usage:
+    """Add up what several calls took; what one of them does not know is not known of all."""
+    return Usage(
+        _sum_known([usage.input_tokens for usage in usages]),
+        _sum_known([usage.output_tokens for usage in usages]),
+        sum(usage.cached_tokens for usage in usages),
+        sum(usage.cache_write_tokens for usage in usages),
+        sum(usage.calls for usage in usages),
+    )
+
+
+def _sum_known(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def count_of(value: Any) -> int | None:

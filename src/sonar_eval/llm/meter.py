@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import LLMError
 from ..usage import Price, Spend
-from .contract import LLMClient, LLMConfig, Message, Usage
+from .contract import LLMClient, LLMConfig, Message, Usage, add_usage
 
 _UNKNOWN = Usage()
 _NOTHING = Spend(0, 0, 0, 0.0)
@@ -19,12 +19,13 @@ class Meter:
 
     def __init__(self, client: LLMClient) -> None:
         self._client = client
-        self._spent = _NOTHING
+        self._taken: dict[Price | None, list[Usage]] = {}
 
     @property
     def spent(self) -> Spend | None:
         """Tell what was used up so far; None before the first answer."""
-        return self._spent if self._spent.calls else None
+        spent = sum((price_usage(add_usage(usages), price) for price, usages in self._taken.items()), _NOTHING)
+        return spent if spent.calls else None
 
     async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> str:
         """Return what the client does, or raise it."""
@@ -33,11 +34,14 @@ class Meter:
         except LLMError as error:
             # Silence and refusals are paid for, too; whoever was not reached took nothing.
             if isinstance(error.usage, Usage):
-                self._spent += price_usage(error.usage, config.price)
+                self._note(error.usage, config.price)
             raise
         usage = getattr(answer, "usage", None)
-        self._spent += price_usage(usage if isinstance(usage, Usage) else _UNKNOWN, config.price)
+        self._note(usage if isinstance(usage, Usage) else _UNKNOWN, config.price)
         return answer
+
+    def _note(self, usage: Usage, price: Price | None) -> None:
+        self._taken.setdefault(price, []).append(usage)
 
 
 def price_usage(usage: Usage, price: Price | None) -> Spend:
