@@ -186,6 +186,20 @@ def test_a_stray_span_belongs_to_the_only_conversation_of_its_trace(store):
     assert store.digest("acme", TALK) == store.conversation("acme", TALK).digest
 
 
+def test_digests_asked_together_are_those_asked_one_by_one(store):
+    talks = [f"talk-{number}" for number in range(45)]
+    for number, talk in enumerate(talks):
+        store.add("acme", [span(2 * number, talk=talk, trace=f"{number:032x}")])
+    # A stray in a trace of one conversation, and a trace that two of them share.
+    store.add("acme", [span(201, talk=None, trace=f"{3:032x}"), span(202, talk="talk-4", trace=f"{5:032x}")])
+    store.add("acme", [span(203, talk=None, trace=f"{5:032x}")])
+    asked = [*talks, "never"]
+    together = store.digests("acme", asked)
+    assert list(together) == asked
+    assert together == {talk: store.conversation("acme", talk).digest for talk in asked}
+    assert len(set(together.values())) == len(asked)
+
+
 def test_spans_come_oldest_first_and_in_order_of_arrival_when_they_are_as_old(store):
     store.add("acme", [span(3, "c", start_ns=2), span(1, "b", start_ns=1)])
     store.add("acme", [span(2, "d", start_ns=2), span(4, "a", start_ns=0)])

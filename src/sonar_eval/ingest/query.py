@@ -99,7 +99,7 @@ class QueryDesk:
             asked = digest_ids(request.query_params.getlist("id"))
         except BadQuery as error:
             return self.problem(error.status, str(error))
-        found = await self._run(lambda: {each: self._store.digest(tenant, each) for each in asked})
+        found = await self._run(lambda: self._store.digests(tenant, asked))
         return self._strict(200, {"tenant": tenant, "digests": found})
 
     async def list_conversations(self, request: Request) -> Response:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlencode
 
 from ..errors import EmptyTranscriptError, IngestError, describe
-from ..web import open_client
+from ..web import Line
 from . import wire
 from .view import Transcript
 
@@ -61,7 +62,7 @@ class IngestClient:
         self._transport = transport
         self._expected: dict[str, Expectation] = {}
         self._waiting: set[str] = set()
-        self._held: httpx.AsyncClient | None = None
+        self._held: Line | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._holders = 0
 
@@ -81,10 +82,10 @@ class IngestClient:
         self._holders -= 1
         if self._holders == 0 and self._held is not None:
             held, self._held = self._held, None
-            await held.aclose()
+            await held.__aexit__(kind, error, trace)
 
-    def _open(self) -> httpx.AsyncClient:
-        return open_client(self._base_url, timeout_s=TIMEOUT_S, headers=self._headers, transport=self._transport)
+    def _open(self) -> Line:
+        return Line(self._base_url, transport=self._transport)
 
     def expect(self, conversation_id: str, expectation: Expectation) -> None:
         """Say what is known of a conversation before it is pulled."""
@@ -117,14 +118,13 @@ class IngestClient:
     async def _ask(self, path: str, params: Mapping[str, str | list[str]]) -> httpx.Response:
         import httpx
 
-        url = self._base_url + path
-        asked = {"tenant": self._tenant, **params}
+        url = f"{self._base_url}{path}?{urlencode({'tenant': self._tenant, **params}, doseq=True)}"
         try:
             if self._held is not None and self._loop is asyncio.get_running_loop():
-                response = await self._held.get(url, params=asked)
+                response = await self._held.get(url, headers=self._headers, timeout_s=TIMEOUT_S)
             else:
-                async with self._open() as client:
-                    response = await client.get(url, params=asked)
+                async with self._open() as line:
+                    response = await line.get(url, headers=self._headers, timeout_s=TIMEOUT_S)
         except httpx.RequestError as error:
             raise IngestError(f"no answer from the ingest at {self._base_url}: {describe(error)}") from error
         if response.status_code not in (200, 404):

@@ -60,16 +60,16 @@ class Gathering:
         return self._spans
 
 
-def belonging(rows: Iterable[Any], conversation_id: str) -> list[Any]:
-    """Keep the rows of a conversation, and those without any in a trace that has no other."""
+def belonging(rows: Iterable[Any]) -> dict[str, list[Any]]:
+    """Sort the rows of whole traces by conversation; one without any goes with its trace, where that has just one."""
     rows = list(rows)
     owners: dict[str, set[str]] = {}
     for row in rows:
         if row.conversation_id is not None:
             owners.setdefault(row.trace_id, set()).add(row.conversation_id)
-    return [
-        row
-        for row in rows
-        if row.conversation_id == conversation_id
-        or (row.conversation_id is None and owners.get(row.trace_id) == {conversation_id})
-    ]
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        owned_by = owners.get(row.trace_id, ()) if row.conversation_id is None else (row.conversation_id,)
+        if len(owned_by) == 1:
+            found.setdefault(next(iter(owned_by)), []).append(row)
+    return found

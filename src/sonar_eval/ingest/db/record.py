@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..span import Span
 
@@ -53,7 +54,7 @@ class StoredConversation:
         """The number of the span that was written last."""
         return max((entry.seq for entry in self.spans), default=0)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """What tells this state of the conversation from any other: ids and contents of all its spans."""
         return digest_of((entry.span.trace_id, entry.span.span_id, entry.digest) for entry in self.spans)

@@ -39,6 +39,7 @@ from .schema import conflicts, refusals, seals, spans
 
 _KEYS_PER_QUERY = 300
 _ROWS_AT_A_TIME = 500
+_DIGESTS_PER_QUERY = 20
 _REFUSALS_KEPT = 10_000
 _EVERYTHING = 2**31 - 1
 
@@ -53,6 +54,7 @@ class SpanStore:
         self._engine = open_engine(url)
         self._writing = for_writing(self._engine)
         self._dialect = sqlite if is_sqlite(self._engine) else postgresql
+        self._sealing = self._dialect.insert(seals).on_conflict_do_nothing()
         self._far = None if is_sqlite(self._engine) else self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._last_time = 0.0
         try:
@@ -139,16 +141,26 @@ class SpanStore:
             "sealed_at": time.time(),
         }
         with self._writing.begin() as connection:
-            connection.execute(self._dialect.insert(seals).on_conflict_do_nothing(), row)
+            if connection.execute(self._sealing, row).rowcount == 1:
+                return Sealed(trial_id, seen.digest)
             found = connection.execute(_SEAL, {"tenant": tenant, "conversation": conversation_id}).one()
         return Sealed(found.trial_id, found.digest)
 
     def digest(self, tenant: str, conversation_id: str) -> str:
         """Return the digest of a conversation as it is now, without reading what is in its spans."""
-        asked = {"tenant": tenant, "conversation": conversation_id}
+        return self.digests(tenant, [conversation_id])[conversation_id]
+
+    def digests(self, tenant: str, conversation_ids: Sequence[str]) -> dict[str, str]:
+        """Return the digests of several conversations, one that is not there among them."""
+        found: dict[str, str] = {}
         with self._engine.connect() as connection:
-            rows = belonging(connection.execute(_DIGESTS, asked).all(), conversation_id)
-        return digest_of((row.trace_id, row.span_id, row.digest) for row in rows)
+            for start in range(0, len(conversation_ids), _DIGESTS_PER_QUERY):
+                asked = conversation_ids[start : start + _DIGESTS_PER_QUERY]
+                held = belonging(connection.execute(_DIGESTS, {"tenant": tenant, "conversations": asked}))
+                for each in asked:
+                    rows = held.get(each, ())
+                    found[each] = digest_of((row.trace_id, row.span_id, row.digest) for row in rows)
+        return found
 
     def list_conversations(self, tenant: str, *, limit: int, before: int | None = None) -> list[Listed]:
         """List conversations, the one that grew last first; `before` is the `last_seq` of the page before."""
@@ -193,9 +205,9 @@ class SpanStore:
         Everything derived goes with it: conflicts, seals, and for a tenant or a time the notes of refusals.
         """
         if conversation_id is not None and tenant is not None:
-            asked = {"tenant": tenant, "conversation": conversation_id}
+            asked = {"tenant": tenant, "conversations": [conversation_id]}
             with self._engine.connect() as connection:
-                rows = belonging(connection.execute(_DIGESTS, asked).all(), conversation_id)
+                rows = belonging(connection.execute(_DIGESTS, asked)).get(conversation_id, ())
             return forget.delete_spans(self._writing, [row.seq for row in rows])
         if tenant is None and older_than is None:
             raise ValueError("delete needs a tenant or an age")
@@ -211,7 +223,10 @@ _CONTRADICTED = exists(literal(1)).where(
     conflicts.c.span_id == spans.c.span_id,
 )
 _IDS = (spans.c.seq, spans.c.trace_id, spans.c.span_id, spans.c.conversation_id, spans.c.digest)
-_DIGESTS = select(*_IDS).where(_MINE, spans.c.trace_id.in_(_TRACES))
+_THEIR_TRACES = select(spans.c.trace_id).where(
+    _MINE, spans.c.conversation_id.in_(bindparam("conversations", expanding=True))
+)
+_DIGESTS = select(*_IDS).where(_MINE, spans.c.trace_id.in_(_THEIR_TRACES))
 _SEALED = (seals.c.tenant == bindparam("tenant"), seals.c.conversation_id == bindparam("conversation"))
 _SEAL = select(seals.c.trial_id, seals.c.last_seq, seals.c.digest).where(*_SEALED)
 _SPANS = (
