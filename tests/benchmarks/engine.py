@@ -2,8 +2,8 @@
 
 W1: 6 turns, bot and user answer at once, one tool call a turn. W2: the same with 200 ms per bot turn and 100 ms per
 user turn, so that the ideal is k / C x 1.8 s. Run it on an idle machine:
-python tests/benchmarks/engine.py [--peer PYTHON] [GROUP ...]; PYTHON has the package to compare with. A group runs in a
-process of its own, because a process is traced to one place only.
+python tests/benchmarks/engine.py [--peer PYTHON] [GROUP ...]; PYTHON has the package to compare with, which is then run
+in turns with this one. A group runs in a process of its own, because a process is traced to one place only.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from sonar_eval.ingest.server import EmbeddedIngest, listen
 from sonar_eval.transcript.inprocess import InProcessTransport
 
 TURNS = 6
+ROUNDS = 5
 
 
 class Bot(BaseBotAdapter):
@@ -120,8 +121,8 @@ def client_of(ingest: EmbeddedIngest) -> TimedIngest:
     return TimedIngest(ingest.base_url, "bench", api_key=ingest.api_key, transport=transport)
 
 
-def resident_mb() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 2**20
+def resident_kb() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
 
 
 def tell(**row: object) -> None:
@@ -129,14 +130,43 @@ def tell(**row: object) -> None:
     sys.stdout.flush()
 
 
-def measure(
+def measure(name: str, **load) -> dict:
+    """Run k trials and tell what they took; see `run_trials`."""
+    row = run_trials(name, **load)
+    tell(**row)
+    return row
+
+
+def measure_often(name: str, **load) -> dict:
+    """Tell the run of middle rate, of several after one that is not counted: what is met first costs more."""
+    run_trials(name, **load)
+    rows = sorted((run_trials(name, **load) for _ in range(ROUNDS)), key=lambda row: row["trials_per_s"])
+    tell(**rows[ROUNDS // 2], median_of=ROUNDS)
+    return rows[ROUNDS // 2]
+
+
+class Progress:
+    """Note when trials are done, and what the process holds after a tenth of them."""
+
+    def __init__(self, k: int) -> None:
+        self.tenth = max(k // 10, 1)
+        self.done: list[float] = []
+        self.resident_then = 0
+
+    def __call__(self, trial) -> None:
+        self.done.append(time.perf_counter())
+        if len(self.done) == self.tenth:
+            self.resident_then = resident_kb()
+
+
+def run_trials(
     name: str, *, k: int, at_once: int, bot_s: float = 0, user_s: float = 0, client=None, hung: int | None = None
 ) -> dict:
-    """Run k trials and tell what they took; without a client nothing is traced."""
+    """Run k trials and return what they took; without a client nothing is traced."""
     task = TaskConfig("http://x", "bench", LLMConfig("u"), LLMConfig("j"), concurrency=at_once, turn_timeout_s=20)
     bot = Bot(bot_s, traced=client is not None, hung=hung)
     scenario = ScenarioConfig("bench", "", [Assertion("a", Severity.SAFETY_CRITICAL, no_tool_errors())], k=k)
-    done: list[float] = []
+    progress = Progress(k)
     with tempfile.TemporaryDirectory() as folder:
         orchestrator = Orchestrator(
             task,
@@ -144,13 +174,13 @@ def measure(
             User(user_s),
             store=JSONFileStore(folder),
             ingest_client=client or NoIngest(),
-            on_trial=lambda trial: done.append(time.perf_counter()),
+            on_trial=progress,
         )
         wall, cpu = time.perf_counter(), time.process_time()
         report = asyncio.run(orchestrator.run_scenario(scenario))
         began, wall, cpu = wall, time.perf_counter() - wall, time.process_time() - cpu
     # Before the transcripts are unpacked to be looked at.
-    resident = resident_mb()
+    resident = resident_kb()
     ideal = k / at_once * TURNS * (bot_s + user_s)
     seen = [trial.transcript for trial in report.trials if client and trial.transcript]
     levels = [(transcript.completeness or {}).get("level") for transcript in seen]
@@ -160,22 +190,22 @@ def measure(
         "k": k,
         "at_once": at_once,
         "wall_s": round(wall, 3),
-        "others_s": round(sorted(done)[-2] - began, 3) if hung is not None else None,
+        "others_s": round(sorted(progress.done)[-2] - began, 3) if hung is not None else None,
         "against_ideal": round(wall / ideal, 3) if ideal else None,
         "cpu_ms_per_trial": round(cpu * 1000 / k, 2),
         "trials_per_s": round(k / wall, 1),
         "judged": report.judged,
         "not_counted_whole": sum(level != 3 for level in levels) if client else None,
         "spans_lost": len(seen) * TURNS * 2 - spans if client else None,
-        "resident_mb": resident,
+        "resident_mb": resident // 1024,
+        "grown_kb_per_trial": round((resident - progress.resident_then) / (k * 0.9), 1) if k >= 1000 else None,
     }
     if client:
         noticed = sorted(client.took_ms)
         client.took_ms = []
         row["noticed_ms_p50"] = round(statistics.median(noticed), 1)
         row["noticed_ms_p99"] = round(noticed[int(len(noticed) * 0.99)], 1)
-    tell(**{key: value for key, value in row.items() if value is not None})
-    return row
+    return {key: value for key, value in row.items() if value is not None}
 
 
 def trace_to(url: str, key: str | None) -> None:
@@ -193,7 +223,7 @@ def trace_to(url: str, key: str | None) -> None:
 
 def alone() -> None:
     """R4: nothing but the engine."""
-    measure("R4 engine alone", k=300, at_once=16)
+    measure_often("R4 engine alone", k=300, at_once=16)
 
 
 @contextlib.contextmanager
@@ -206,13 +236,22 @@ def embedded():
 
 
 def w1() -> None:
-    """R3, R6, R7, R8: at full speed, ingest in this process."""
+    """R6, R7, R8: many trials at full speed, ingest in this process."""
     with embedded() as client:
-        measure("R3 W1", k=200, at_once=16, client=client)
-        before = resident_mb()
         measure("R7 W1", k=100, at_once=64, client=client)
-        after = measure("R7, R8 W1", k=1000, at_once=64, client=client)["resident_mb"]
-        tell(case="R7 memory", grown_kb_per_trial=round((after - before) * 1024 / 1000, 1))
+        measure("R7, R8 W1", k=1000, at_once=64, client=client)
+
+
+def rate() -> None:
+    """R3: at full speed, ingest in this process."""
+    with embedded() as client:
+        measure_often("R3 W1", k=200, at_once=16, client=client)
+
+
+def rate_apart() -> None:
+    """R3: the same with the ingest in a process of its own; CPU is that of the harness alone."""
+    with apart_client() as client:
+        measure_often("R3 W1, ingest apart", k=200, at_once=16, client=client)
 
 
 def w2() -> None:
@@ -253,13 +292,19 @@ def wait_for(url: str) -> None:
     raise SystemExit(f"nothing answers at {url}")
 
 
-def apart() -> None:
-    """R2, R3: the ingest in a process of its own; CPU is that of the harness alone."""
+@contextlib.contextmanager
+def apart_client():
     with ingest_process() as url:
         trace_to(url, None)
         client = TimedIngest(url, "bench")
         measure("warm-up", k=64, at_once=64, client=client)
-        measure("R3 W1, ingest apart", k=200, at_once=16, client=client)
+        yield client
+
+
+def apart() -> None:
+    """R2, R7: against the ideal, and what a trial keeps in memory; the ingest in a process of its own."""
+    with apart_client() as client:
+        measure("R7 W1, ingest apart", k=1000, at_once=64, client=client)
         for k, at_once in ((4, 1), (64, 16), (64, 64)):
             measure("R2 W2, ingest apart", k=k, at_once=at_once, bot_s=0.2, user_s=0.1, client=client)
 
@@ -280,14 +325,41 @@ def stop() -> None:
 
 def peer(python: str) -> None:
     """R3: the same workload by what both packages share, each under its own interpreter, in turns."""
-    script = str(Path(__file__).with_name("peer.py"))
+    rates: dict[str, list[float]] = {"rate": [], "rate-apart": [], "peer": []}
     with ingest_process() as url:
-        for load in (("64", "16", "0", "0"), ("64", "16", "0.2", "0.1"), ("64", "64", "0.2", "0.1")):
-            done = subprocess.run([python, script, url, "-", *load], capture_output=True, text=True, check=True)
-            tell(case="peer, trials gathered by hand", **json.loads(done.stdout.splitlines()[-1]))
+        for _ in range(ROUNDS):
+            for group in ("rate", "rate-apart"):
+                rates[group].append(last_row([sys.executable, __file__, group])["trials_per_s"])
+            rates["peer"].append(ask_peer(python, url, 200, 16, 0, 0)["trials_per_s"])
+        for at_once in (16, 64):
+            ask_peer(python, url, 64, at_once, 0.2, 0.1)
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    times = {name: round(medians[name] / medians["peer"], 2) for name in ("rate", "rate-apart")}
+    tell(case="R3 trials per second, in turns", rounds=ROUNDS, medians=medians, times_the_peer=times)
 
 
-GROUPS = {"alone": alone, "w1": w1, "w2": w2, "apart": apart, "stop": stop}
+def ask_peer(python: str, url: str, *load: float) -> dict:
+    """Run a load (k, at once, seconds of bot and user) under the peer's interpreter, and tell."""
+    script = str(Path(__file__).with_name("peer.py"))
+    row = last_row([python, script, url, "-", *map(str, load)])
+    tell(case="peer, trials gathered by hand", **row)
+    return row
+
+
+def last_row(command: list[str]) -> dict:
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+GROUPS = {
+    "alone": alone,
+    "rate": rate,
+    "rate-apart": rate_apart,
+    "w1": w1,
+    "w2": w2,
+    "apart": apart,
+    "stop": stop,
+}
 
 
 def main() -> None:
@@ -301,8 +373,8 @@ def main() -> None:
         return
     for group in chosen.groups or GROUPS:
         subprocess.run([sys.executable, __file__, group], check=True)
-        if group == "w1" and chosen.peer:
-            peer(chosen.peer)
+    if chosen.peer:
+        peer(chosen.peer)
 
 
 if __name__ == "__main__":
