@@ -64,6 +64,13 @@ def for_writing(engine: Engine) -> Engine:
     return engine.execution_options(begin="BEGIN IMMEDIATE")
 
 
+def for_single_statements(engine: Engine) -> Engine:
+    """Return the same engine, each of whose statements is a transaction of its own."""
+    if is_sqlite(engine):
+        return engine.execution_options(begin=None)
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
 def is_sqlite(engine: Engine) -> bool:
     """Tell which of the two kinds it is."""
     return engine.dialect.name == "sqlite"
@@ -97,4 +104,6 @@ def first_line(error: Exception) -> str:
 
 
 def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+    statement = connection.get_execution_options().get("begin", "BEGIN")
+    if statement:
+        connection.exec_driver_sql(statement)

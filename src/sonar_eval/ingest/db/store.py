@@ -31,7 +31,7 @@ from .. import span_json
 from ..span import Span
 from . import forget
 from .bulk import SpanRow, write_spans
-from .engine import for_writing, is_sqlite, open_engine
+from .engine import for_single_statements, for_writing, is_sqlite, open_engine
 from .gather import Gathering, belonging
 from .migrations import bring_up_to_date
 from .record import Added, Batch, Listed, Refused, Sealed, StoredConversation, digest_of
@@ -53,9 +53,10 @@ class SpanStore:
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
         self._writing = for_writing(self._engine)
-        self._dialect = sqlite if is_sqlite(self._engine) else postgresql
+        self._near = is_sqlite(self._engine)
+        self._dialect = sqlite if self._near else postgresql
         self._sealing = self._dialect.insert(seals).on_conflict_do_nothing()
-        self._far = None if is_sqlite(self._engine) else self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._single = for_single_statements(self._engine)
         self._last_time = 0.0
         try:
             bring_up_to_date(self._writing)
@@ -74,7 +75,7 @@ class SpanStore:
 
     def check(self) -> None:
         """Raise when the database does not answer."""
-        with self._engine.connect() as connection:
+        with self._single.connect() as connection:
             connection.execute(select(1))
 
     def add(self, tenant: str, received: Sequence[Span]) -> Added:
@@ -123,8 +124,9 @@ class SpanStore:
         # One more than allowed tells; spans of the same traces that belong elsewhere are few.
         asked = {"tenant": tenant, "conversation": conversation_id, "most": min(2 * most_spans + 1, _EVERYTHING)}
         found = Gathering(conversation_id, most_spans, most_bytes)
-        if self._far is None or not _take_small(self._far, asked, found):
-            with self._engine.connect() as connection:
+        # A server would be asked five more questions for a cursor and a transaction; a file is read as it is.
+        if self._near or not _take_small(self._single, asked, found):
+            with (self._single if self._near else self._engine).connect() as connection:
                 with connection.execution_options(stream_results=True).execute(_SPANS, asked) as result:
                     for rows in result.partitions(_ROWS_AT_A_TIME):
                         found.take(rows)
@@ -140,7 +142,7 @@ class SpanStore:
             "digest": seen.digest,
             "sealed_at": time.time(),
         }
-        with self._writing.begin() as connection:
+        with self._single.connect() as connection:
             if connection.execute(self._sealing, row).rowcount == 1:
                 return Sealed(trial_id, seen.digest)
             found = connection.execute(_SEAL, {"tenant": tenant, "conversation": conversation_id}).one()
@@ -153,7 +155,7 @@ class SpanStore:
     def digests(self, tenant: str, conversation_ids: Sequence[str]) -> dict[str, str]:
         """Return the digests of several conversations, one that is not there among them."""
         found: dict[str, str] = {}
-        with self._engine.connect() as connection:
+        with self._single.connect() as connection:
             for start in range(0, len(conversation_ids), _DIGESTS_PER_QUERY):
                 asked = conversation_ids[start : start + _DIGESTS_PER_QUERY]
                 held = belonging(connection.execute(_DIGESTS, {"tenant": tenant, "conversations": asked}))
@@ -251,7 +253,7 @@ _SMALL_SPANS = select(*list(_TOTALLED.c)[:-1]).where(_TOTALLED.c.total <= _SMALL
 
 
 def _take_small(engine: Engine, asked: Mapping[str, object], found: Gathering) -> bool:
-    """Take a conversation that is small, in one question; a cursor and a transaction would be five more."""
+    """Take a conversation that is small, in one question."""
     with engine.connect() as connection:
         rows = connection.execute(_SMALL_SPANS, asked).all()
     found.take(rows)
