@@ -247,7 +247,7 @@ def test_on_a_file_system_without_room_the_sweep_ends_and_goes_on_once_there_is(
     ("argument", "told"),
     [
         ("resume=last", "resume=last: there is no sweep in ./sweeps; name a folder with resume=DIR"),
-        ("resume=nowhere", "nowhere holds no sweep (no sweep.json); name the folder of one"),
+        ("resume=nowhere", "nowhere holds no sweep: expected sweep.json in it; name the folder a sweep printed"),
         ("resume=torn", "sweep.json cannot be read"),
         ("resume=foreign", "sweep.json names no command; it was written by something else"),
     ],

@@ -18,6 +18,10 @@ from .results import TrialResult
 
 TRIALS_FILE = "trials.jsonl"
 SCENARIOS_FILE = "scenarios.jsonl"
+RESULT_FILE = "result.json"
+"""What became of one cell of a sweep, in its folder."""
+SWEEP_FILE = "sweep.json"
+"""What a sweep knows of itself, in the folder above its cells."""
 # What has no JSON of its own becomes text, whichever of the two writers meets it.
 _AS_JSON_DOES = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 

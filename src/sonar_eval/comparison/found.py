@@ -14,11 +14,9 @@ from typing import Any
 from ..errors import ConfigError, in_short
 from ..records import SCHEMA_VERSION
 from ..report import CellTrials, cell_of
-from ..store import TRIALS_FILE, read_jsonl
+from ..store import RESULT_FILE, SWEEP_FILE, TRIALS_FILE, read_jsonl
 from ..tracking.mlflow import absolute_uri, sqlite_path
 
-RESULT_FILE = "result.json"
-SWEEP_FILE = "sweep.json"
 CONFIG_FILE = "config.json"
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _PARENT = "mlflow.parentRunId"

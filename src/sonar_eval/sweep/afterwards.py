@@ -23,13 +23,13 @@ from ..orchestrator import Orchestrator
 from ..records import scenario_record, trial_record
 from ..report import render_transcript, side_by_side, verdict_changes
 from ..results import TrialResult
-from ..store import JSONFileStore, finished_trials
+from ..store import RESULT_FILE, JSONFileStore, finished_trials
 from ..transcript import Transcript
 from ..trial import GraderFactory
 from .build import build_adapter, build_grader_factory, build_scenario, build_task, build_user
 from .collector import lead_here, open_collector
 from .publish import how_to_catch_up
-from .resume import RESULT_FILE, write_json
+from .resume import write_json
 from .schema import SweepConf
 from .stored import StoredCell, configure, find_cell, find_cells
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import ConfigError
-from .resume import SWEEP_FILE, read_sweep
+from ..store import SWEEP_FILE
+from .resume import read_sweep
 from .retrieval import SWEEPS, retrieve_sweep, store_of
 
 _ARGUMENT = re.compile(r"\+{0,2}resume=(.*)", re.DOTALL)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..store import RESULT_FILE
 from .grid import PlannedCell
 from .key import AXES
-from .resume import RESULT_FILE
 
 # Enough to be right about, and read within a moment.
 _MOST_RESULTS = 400

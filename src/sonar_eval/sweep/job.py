@@ -25,7 +25,7 @@ from ..orchestrator import Orchestrator
 from ..records import scenario_record
 from ..report import render_transcript
 from ..results import TrialResult
-from ..store import TRIALS_FILE, JSONFileStore, finished_trials, read_jsonl
+from ..store import RESULT_FILE, SWEEP_FILE, TRIALS_FILE, JSONFileStore, finished_trials, read_jsonl
 from ..tracking import Content, NullTracker, Tracker
 from ..tracking.mlflow import MLflowTracker, absolute_uri
 from ..usage import total_cost
@@ -37,7 +37,7 @@ from .key import changed_parts, fingerprint
 from .lock import FolderLock
 from .prompt import prompt_record
 from .publish import UNPUBLISHED, how_to_catch_up, publish_cell
-from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
+from .resume import STOP_FILE, read_sweep, write_json
 from .schema import SweepConf, TrackingConf
 
 log = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ from ..errors import ConfigError, in_short
 from ..metrics import ScenarioReport, roll_up
 from ..records import read_trial
 from ..scorecard import original_names, scorecard
-from ..store import TRIALS_FILE, read_jsonl
+from ..store import RESULT_FILE, SWEEP_FILE, TRIALS_FILE, read_jsonl
 from ..tracking import CellRecord, Content, Tracker
 from ..tracking.mlflow import MLflowTracker, absolute_uri
 from .comparison import compare_sweep, publish_comparisons
-from .resume import RESULT_FILE, SWEEP_FILE, write_json
+from .resume import read_sweep, write_json
 from .schema import TrackingConf
 
 log = logging.getLogger(__name__)
@@ -214,14 +214,6 @@ def _report(
         grader_threshold=float(grader.get("threshold", 0.7)),
         strict_faults=bool(scenario.get("strict_faults", False)),
     )
-
-
-def read_sweep(sweep_dir: Path) -> dict[str, Any]:
-    """Read what a sweep wrote about itself; raises `ConfigError` when there is none."""
-    path = sweep_dir / SWEEP_FILE
-    if not path.is_file():
-        raise ConfigError(f"{sweep_dir} holds no sweep: expected {SWEEP_FILE} in it; name the folder a sweep printed")
-    return _read(path)
 
 
 def sweep_key(sweep_dir: Path) -> str:

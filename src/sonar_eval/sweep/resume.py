@@ -12,12 +12,10 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..results import Outcome
-from ..store import TRIALS_FILE, read_jsonl
+from ..store import RESULT_FILE, SWEEP_FILE, TRIALS_FILE, read_jsonl
 from .grid import PlannedCell
 from .key import changed_parts
 
-SWEEP_FILE = "sweep.json"
-RESULT_FILE = "result.json"
 STOP_FILE = "stopped"
 
 
@@ -37,11 +35,12 @@ def read_sweep(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"resume: {folder} holds no sweep (no {SWEEP_FILE}); name the folder of one") from None
+        said = f"{folder} holds no sweep: expected {SWEEP_FILE} in it; name the folder a sweep printed"
+        raise ConfigError(said) from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"resume: {path} cannot be read: {error}") from error
+        raise ConfigError(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("command"), list):
-        raise ConfigError(f"resume: {path} names no command; it was written by something else")
+        raise ConfigError(f"{path} names no command; it was written by something else")
     return found
 
 

@@ -13,16 +13,16 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 
 from ..report import render_transcript
-from ..store import TRIALS_FILE, read_jsonl
+from ..store import RESULT_FILE, SCENARIOS_FILE, SWEEP_FILE, TRIALS_FILE, read_jsonl
 from ..tracking.fetch import SweepFetcher
 from ..tracking.mlflow import absolute_uri
-from .resume import RESULT_FILE, SWEEP_FILE, read_sweep, write_json
+from .resume import read_sweep, write_json
 from .searchpath import shipped_conf
 
 log = logging.getLogger(__name__)
 
 SWEEPS = "sweeps"
-_FILES = (TRIALS_FILE, RESULT_FILE, "scenarios.jsonl", "conversation_ids.json")
+_FILES = (TRIALS_FILE, RESULT_FILE, SCENARIOS_FILE, "conversation_ids.json")
 
 
 def store_of(arguments: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, open_dict, read_write
 from ..errors import ConfigError, describe, in_short
 from ..report import ResultRow
 from ..stats import Look
+from ..store import RESULT_FILE, SWEEP_FILE
 from ..tracking import Tracker
 from .comparison import compare_sweep
 from .grid import PlannedCell
@@ -28,7 +29,7 @@ from .lock import FolderLock
 from .looks import look
 from .plan import Plan, locked
 from .publish import keep_plan, publish_kept, told_command, tracking_record
-from .resume import RESULT_FILE, STOP_FILE, SWEEP_FILE, read_sweep, write_json
+from .resume import STOP_FILE, read_sweep, write_json
 
 log = logging.getLogger(__name__)
 
