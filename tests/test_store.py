@@ -1,6 +1,10 @@
 import json
+import math
 import threading
+from enum import IntEnum
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from fakes import errored_trial, judged_trial
@@ -76,6 +80,17 @@ def test_a_folder_that_went_away_is_made_again(tmp_path):
 def test_numbers_beyond_64_bits_are_kept_to_the_digit(tmp_path):
     JSONFileStore(tmp_path).save_trial({"amount": 10**30, "plain": 2**53 + 1})
     assert records(tmp_path) == [{"amount": 10**30, "plain": 2**53 + 1}]
+
+
+def test_kinds_of_numbers_and_tuples_are_kept_as_such(tmp_path):
+    class Point(NamedTuple):
+        x: int
+        y: int
+
+    record = {"score": np.float64(0.25), "count": IntEnum("N", "one").one, "at": Point(1, 2), "none": math.nan}
+    JSONFileStore(tmp_path).save_trial(record)
+    assert records(tmp_path) == [{"score": 0.25, "count": 1, "at": [1, 2], "none": None}]
+    assert "NaN" not in (tmp_path / "trials.jsonl").read_text()
 
 
 def test_threads_do_not_mix_their_lines(tmp_path):

@@ -27,7 +27,10 @@ _AS_JSON_DOES = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETI
 
 
 class ResultStore(Protocol):
-    """Take the records of finished trials and scenarios."""
+    """Take the records of finished trials and scenarios, from one thread at a time and never on an event loop.
+
+    A store may also have `together()`, a context manager: what is saved within need be safe only when it ends.
+    """
 
     def save_trial(self, record: dict[str, Any]) -> None:
         """Keep one trial."""
@@ -125,10 +128,17 @@ class _RecordFile:
 
 def _line(record: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(record, default=str, option=_AS_JSON_DOES | orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(record, default=_plain, option=_AS_JSON_DOES | orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         # Integers beyond 64 bits, half characters, or keys that are no text.
         return json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """Write what orjson leaves to us as the standard library does: numpy's numbers are floats, named tuples lists."""
+    if isinstance(value, float):
+        return float(value)
+    return list(value) if isinstance(value, tuple) else str(value)
 
 
 def _at_line_start(file: BinaryIO) -> bool:
