@@ -196,7 +196,7 @@ def test_waiting_ends_after_the_time_that_was_given(ingest, talk):
 def test_no_span_that_comes_while_somebody_looks_is_missed(on_sqlite):
     """Spans keep coming between a look and the wait after it; the last one always ends the waiting."""
     for round_ in range(15):
-        talk = f"talk-{round_}"
+        talk = f"grown-{round_}"
         ids = [os.urandom(8).hex() for _ in range(8)]
         traced = [make_span(conversation=talk, span_id=span_id, trace_id=f"{round_ + 1:032x}") for span_id in ids]
         ending = marker(talk, ids)
@@ -235,7 +235,7 @@ def test_how_soon_the_last_span_is_noticed_is_measured(on_sqlite, record_propert
     """No time is asserted but an absurd one: the benchmark is the place for numbers."""
     delays = []
     for number in range(20):
-        talk, span_id = f"talk-{number}", os.urandom(8).hex()
+        talk, span_id = f"timed-{number}", os.urandom(8).hex()
         ending = marker(talk, [span_id])
         ending.trace_id = os.urandom(16)
         assert on_sqlite.post(make_request(ending)).status_code == 200
@@ -261,11 +261,11 @@ def test_how_soon_the_last_span_is_noticed_is_measured(on_sqlite, record_propert
 def test_many_wait_at_once_and_none_holds_up_another(on_sqlite):
     count = 40
     with ThreadPoolExecutor(count) as pool:
-        asked = [pool.submit(on_sqlite.read, f"talk-{n}", wait=20, first=20, quiet=0) for n in range(count)]
+        asked = [pool.submit(on_sqlite.read, f"many-{n}", wait=20, first=20, quiet=0) for n in range(count)]
         time.sleep(0.5)
         began = time.monotonic()
         for number in range(count):
-            send(on_sqlite, f"talk-{number}", "x")
+            send(on_sqlite, f"many-{number}", "x")
         assert {answer.result(20).status_code for answer in asked} == {200}
         assert time.monotonic() - began < 10
 
