@@ -75,6 +75,13 @@ def test_a_whole_number_of_another_type_becomes_one_that_records_can_hold():
         ("assertions", [hold], r"must be Assertion\(name, severity, check\)"),
         ("assertions", [gate(check=True)], "must be callable"),
         ("faults", [FaultRule("pay", Action.ERROR)], "must be a FaultSpec"),
+        ("faults", FaultSpec(FaultRule("pay", Action.ERROR)), "must be a FaultSpec"),
+        ("faults", FaultSpec(("pay",)), "must be a FaultSpec"),
+        ("persona", "Bob", r"must be Persona\(…\)"),
+        ("user_llm", "gpt-4", r"must be LLMConfig\(…\)"),
+        ("grader_llm", {"model": "x"}, r"must be LLMConfig\(…\)"),
+        ("scripted_messages", [], "holds no words"),
+        ("scripted_messages", [" ", ""], "holds no words"),
         ("fidelity", "mock", "must be real or mocked"),
     ],
 )
@@ -82,6 +89,13 @@ def test_a_setting_of_the_wrong_kind_is_told_by_the_scenarios_name(setting, valu
     settings = {"user_instructions": "say hello", "scripted_messages": None, setting: value}
     with pytest.raises(ConfigError, match=f"'refund': .*{said}"):
         make_task().resolve(ScenarioConfig("refund", **settings))
+
+
+def test_a_model_of_the_task_of_the_wrong_kind_is_told_too():
+    task = make_task()
+    task.user_llm = "gpt-4"
+    with pytest.raises(ConfigError, match=r"'refund': user_llm must be LLMConfig\(…\), got 'gpt-4'"):
+        task.resolve(make_scenario("refund"))
 
 
 def test_a_fidelity_may_be_given_as_text():

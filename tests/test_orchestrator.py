@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import replace
 
+import anyio
 import pytest
 
 from fakes import (
@@ -25,6 +26,7 @@ from sonar_eval import (
     Action,
     Assertion,
     ConfigError,
+    ConversationLog,
     Delivered,
     EmptyTranscriptError,
     FaultRule,
@@ -43,9 +45,10 @@ from sonar_eval.errors import IngestError
 from sonar_eval.orchestrator import trial_seed
 from sonar_eval.records import read_trial
 from sonar_eval.scheduler import run_once
+from sonar_eval.usage import Spend
 
 
-def orchestrator(*scenarios, bot=None, ingest=None, store=None, on_trial=None, **task):
+def orchestrator(*scenarios, bot=None, ingest=None, store=None, on_trial=None, finished=None, **task):
     return Orchestrator(
         make_task(scenarios=list(scenarios), **task),
         bot or RecordingBot(),
@@ -53,6 +56,7 @@ def orchestrator(*scenarios, bot=None, ingest=None, store=None, on_trial=None, *
         store=store,
         ingest_client=ingest or FixedIngest(),
         on_trial=on_trial,
+        finished=finished,
     )
 
 
@@ -340,6 +344,75 @@ def test_whoever_listens_is_told_of_a_trial_once_it_is_kept():
     assert kept == [(0, 1), (1, 2), (2, 3)]
 
 
+# A bot that cancels the task it runs in.
+
+
+class SelfCancelling(RecordingBot):
+    """End the task of its trial in the second one, at once or at its next wait."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.scopes = how, []
+
+    async def send(self, session, user_msg, media=None, **extra):
+        if len(self.contexts) == 2:
+            if self.how == "leaks a scope":
+                # As leaking clients do: whatever the task awaits from here on is cancelled again.
+                self.scopes.append(anyio.CancelScope().__enter__())
+                self.scopes[0].cancel()
+            else:
+                asyncio.current_task().cancel()
+            if self.how != "goes on":
+                await asyncio.sleep(0.05)
+        return await super().send(session, user_msg, media, **extra)
+
+
+@pytest.mark.parametrize("how", ["waits", "goes on", "leaks a scope"])
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_bot_that_cancels_its_task_fails_its_trial_and_ends_no_other(how, concurrency):
+    store, bot = MemoryStore(), SelfCancelling(how)
+    report = evaluate(make_scenario(k=5), bot=bot, store=store, concurrency=concurrency)
+    assert [trial.outcome for trial in report.trials].count(Outcome.BOT_FAILURE) == 1
+    assert (report.judged, report.bot_failures, report.stopped, len(store.trials)) == (5, 1, None, 5)
+    (failure,) = [trial.failure for trial in report.trials if trial.failure]
+    assert (failure.owner, failure.step) == (Owner.BOT, "turn 1")
+    assert "cancelled" in failure.message
+    assert len(bot.torn_down) == 5
+
+
+def test_a_part_that_cancels_its_task_after_the_conversation_is_not_the_bots_failure():
+    class Cancelling(FixedIngest):
+        async def pull(self, conversation_id):
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+    (trial,) = evaluate(make_scenario(), ingest=Cancelling()).trials
+    assert (trial.outcome, trial.failure.owner) == (Outcome.ERRORED, Owner.INGEST)
+
+
+@pytest.mark.parametrize("again", [1, 2])
+def test_a_teardown_under_way_is_finished_when_the_run_is_cancelled(again):
+    done, begun = [], asyncio.Event()
+
+    class Slow(RecordingBot):
+        async def teardown_trial(self, session):
+            begun.set()
+            await asyncio.sleep(0.1)
+            done.append("finished")
+
+    async def story():
+        task = asyncio.create_task(orchestrator(bot=Slow()).run_scenario(make_scenario()))
+        await begun.wait()
+        for _ in range(again):
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert run(story())
+    assert done == ["finished"]
+
+
 # A store that fails.
 
 
@@ -363,6 +436,29 @@ class FullStore(MemoryStore):
 def test_a_store_that_fails_ends_the_run_with_its_own_error(room, concurrency):
     with pytest.raises(OSError, match="disk full"):
         evaluate(make_scenario(k=3), store=FullStore(**room), concurrency=concurrency)
+
+
+def test_a_store_that_raises_what_no_future_takes_ends_the_run_all_the_same():
+    class Iterating(MemoryStore):
+        def save_trial(self, record):
+            next(iter(()))
+
+    with pytest.raises(RuntimeError, match="the store raised StopIteration"):
+        evaluate(make_scenario(), store=Iterating())
+
+
+def test_what_would_never_be_awaited_is_refused():
+    class Async(MemoryStore):
+        async def save_trial(self, record):
+            pass
+
+    async def listener(trial):
+        pass
+
+    with pytest.raises(TypeError, match=r"store\.save_trial must be a plain function"):
+        orchestrator(store=Async())
+    with pytest.raises(TypeError, match="on_trial must be a plain function"):
+        orchestrator(on_trial=listener)
 
 
 def test_an_empty_store_is_a_store():
@@ -505,6 +601,25 @@ def test_trials_of_an_earlier_run_are_taken_over_and_the_rest_made_up():
     assert [trial.conversation_id for trial in report.trials[:2]] == [trial.conversation_id for trial in first.trials]
     assert len(bot.contexts) == 2
     assert report.judged == 4
+
+
+@pytest.mark.parametrize("names", [["always", "no leak"], ["another"], []])
+def test_trials_that_were_judged_by_other_assertions_are_not_taken_over(names):
+    first, bot = evaluate(make_scenario(k=2)), RecordingBot()
+    other = [Assertion(name, Severity.CAPABILITY, lambda transcript, log: False) for name in names]
+    again = orchestrator(bot=bot, finished={"s": first.trials})
+    with pytest.raises(ConfigError, match=r"trial 0 was finished under other assertions .*rejudge"):
+        run(again.run_scenario(make_scenario(k=3, assertions=other)))
+    assert bot.contexts == []
+
+
+def test_what_an_earlier_run_paid_for_a_spoilt_trial_is_not_forgotten():
+    spoilt = replace(errored_trial(0), log=ConversationLog("c", spent={"simulator": Spend(1, 10, 1, 1.0)}))
+    again = orchestrator(finished={"s": [spoilt]})
+    (trial,) = run(again.run_scenario(make_scenario())).trials
+    assert trial.outcome is Outcome.JUDGED
+    assert trial.earlier_failures == [spoilt.failure]
+    assert trial.spent["simulator"].cost_usd == 1.0
 
 
 def test_a_smaller_k_leaves_earlier_trials_out():

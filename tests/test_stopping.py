@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from fakes import (
 from sonar_eval import (
     Assertion,
     ConfigError,
+    ConversationLog,
     Delivered,
     Orchestrator,
     ScriptedClient,
@@ -253,6 +255,20 @@ def test_what_an_earlier_run_spent_counts():
     (nothing,) = pay(dollars(0.1), finished={"s0": earlier}, max_cost_usd=0.3)
     assert nothing.judged == 3
     assert nothing.stopped
+
+
+def test_what_an_earlier_run_spent_counts_from_the_first_scenario_on():
+    earlier = pay(dollars(1.0), k=3)[0].trials
+    again = {"s1": earlier}
+    reports = pay(dollars(1.0), k=3, scenarios=2, finished=again, max_cost_usd=4)
+    assert [len(report.trials) for report in reports] == [1, 3]
+
+
+def test_what_an_earlier_run_spent_on_spoilt_trials_counts_too():
+    spoilt = [replace(errored_trial(index), log=ConversationLog("c", spent=dollars(1.0)(index))) for index in range(2)]
+    (report,) = pay(dollars(1.0), k=4, finished={"s0": spoilt}, max_cost_usd=4)
+    assert report.judged == 2
+    assert report.spent["bot"].cost_usd == 4.0
 
 
 def test_a_cap_holds_over_all_scenarios_of_a_run():

@@ -1,6 +1,8 @@
 """Limits of a trial and of a job: who is to blame, what is torn down, and what is kept."""
 
 import asyncio
+import contextlib
+import time
 
 import pytest
 
@@ -140,3 +142,57 @@ def test_a_limit_that_is_none_is_refused_before_anything_runs(limit, value):
     with pytest.raises(ValueError, match=f"{limit} must be more than 0 seconds, got {value}"):
         evaluate(make_scenario(), bot=bot, **{limit: value})
     assert bot.contexts == []
+
+
+class LateBot(RecordingBot):
+    """Answer too late, whatever is said to its task: it blocks the loop, or swallows its cancellation."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    async def send(self, session, user_msg, media=None, **extra):
+        if self.how == "blocks":
+            time.sleep(0.2)  # noqa: ASYNC251
+        else:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(5)
+        return await super().send(session, user_msg, media, **extra)
+
+
+class YieldingIngest(FixedIngest):
+    async def pull(self, conversation_id):
+        await asyncio.sleep(0)
+        return await super().pull(conversation_id)
+
+
+@pytest.mark.parametrize("how", ["blocks", "swallows"])
+@pytest.mark.parametrize("ingest", [FixedIngest, YieldingIngest])
+def test_a_bot_that_lets_the_trials_time_pass_unnoticed_has_failed(how, ingest):
+    trial = only(evaluate(make_scenario(), bot=LateBot(how), ingest=ingest(), trial_timeout_s=0.1))
+    assert (trial.outcome, trial.failure.owner, trial.failure.step) == (Outcome.BOT_FAILURE, Owner.BOT, "turn 1")
+    assert "trial's time limit of 0.1 s" in trial.failure.message
+
+
+def test_a_bot_that_lets_the_jobs_time_pass_unnoticed_is_not_blamed():
+    trial = only(evaluate(make_scenario(), bot=LateBot("blocks"), job_timeout_s=0.1))
+    assert (trial.outcome, trial.failure.owner) == (Outcome.ERRORED, Owner.HARNESS)
+
+
+def test_a_model_that_lets_the_trials_time_pass_unnoticed_is_the_simulators():
+    class Slow:
+        async def complete(self, config, system, messages):
+            time.sleep(0.2)  # noqa: ASYNC251
+            return "hello"
+
+    trial = only(evaluate(make_scenario(**PLAYED), model=Slow(), trial_timeout_s=0.1))
+    assert (trial.outcome, trial.failure.owner) == (Outcome.ERRORED, Owner.SIMULATOR)
+
+
+def test_a_slow_teardown_is_not_the_ingests_failure():
+    class Slow(RecordingBot):
+        async def teardown_trial(self, session):
+            await asyncio.sleep(0.2)
+
+    trial = only(evaluate(make_scenario(), bot=Slow(), trial_timeout_s=0.1))
+    assert (trial.outcome, trial.failure.owner) == (Outcome.ERRORED, Owner.HARNESS)

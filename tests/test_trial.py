@@ -41,6 +41,7 @@ from sonar_eval import (
     Severity,
     Transcript,
     TrialFailure,
+    bot_said,
     conversation_finished,
     max_turns,
     no_tool_errors,
@@ -203,15 +204,16 @@ def test_an_ingest_that_gives_no_trace_at_all_says_nothing_about_the_bot():
     errored(Owner.INGEST, ingest=Empty())
 
 
-@pytest.mark.parametrize("check", [no_tool_errors(), tool_not_called("pay")])
-def test_an_empty_trace_proves_no_absence(check):
+@pytest.mark.parametrize("check", [no_tool_errors(), tool_not_called("pay"), bot_said("ok"), lambda *_: True])
+def test_a_source_that_gives_an_empty_trace_has_given_none(check):
     class Empty(FixedIngest):
         async def pull(self, conversation_id):
             return Transcript(conversation_id)
 
     report = evaluate(make_scenario(assertions=asserting(check)), ingest=Empty())
-    assert not report.passed
-    assert "the trace is empty" in report.trials[0].assertions[0].detail
+    (trial,) = report.trials
+    assert (report.passed, trial.outcome, trial.failure.owner) == (False, Outcome.ERRORED, Owner.INGEST)
+    assert "no transcript" in trial.failure.message
 
 
 def test_a_trace_known_to_be_incomplete_is_not_judged():
@@ -467,6 +469,28 @@ def test_a_judge_that_gates_wants_the_mean_at_the_threshold(threshold, passed):
     assert report.passed is passed
 
 
+def test_a_trial_passes_the_gate_only_at_the_threshold_of_the_task():
+    report = evaluate(make_scenario(k=2, **RUBRIC), judge=[verdict(0.8)], grader_required=True, grader_threshold=0.9)
+    assert (report.passed, report.pass_rate) == (False, 0.0)
+    assert not any(trial.grader.passed for trial in report.trials)
+    loose = evaluate(make_scenario(k=2, **RUBRIC), judge=[verdict(0.8)], grader_threshold=0.9)
+    assert (loose.passed, loose.pass_rate) == (True, 1.0)
+
+
+def test_a_gate_without_a_judge_is_refused_before_the_first_trial():
+    bot = RecordingBot()
+    with pytest.raises(ConfigError, match="grader_required wants a judge"):
+        evaluate(make_scenario(**RUBRIC), bot=bot, grader_required=True)
+    assert bot.contexts == []
+
+
+@pytest.mark.parametrize("words", ["[[END]]", "**[[end]]**"])
+def test_a_user_who_ends_before_a_word_is_the_simulators_failure(words):
+    trial = the_trial(make_scenario(scripted_messages=None), model=ScriptedClient([words]))
+    assert (trial.outcome, trial.failure.owner) == (Outcome.ERRORED, Owner.SIMULATOR)
+    assert "before its first message" in trial.failure.message
+
+
 def test_without_a_rubric_no_judge_is_asked():
     judge = ScriptedClient([verdict(0.9)])
     trial = the_trial(judge=judge)
@@ -539,14 +563,16 @@ def test_calls_of_one_tool_made_at_once_are_all_in_the_trace_and_one_is_hit():
     assert [(rule.fired, rule.calls_seen) for rule in trial.faults] == [(1, 3)]
 
 
-def test_faults_posted_to_the_bot_are_counted_by_the_marks_on_its_spans():
+@pytest.mark.parametrize("fidelity", Fidelity)
+def test_faults_posted_to_the_bot_are_counted_by_the_marks_on_its_spans(fidelity):
     spans = [
         tool_span("pay", success=False, span_id="1", fault={"action": "error", "rule": 0, "call_index": 0}),
         tool_span("pay", span_id="2"),
         tool_span("look", span_id="3", fault={"action": "error"}),
     ]
     rules = (FaultRule("pay", Action.ERROR, when_call_index=0), FaultRule("look", Action.ERROR))
-    scenario = make_scenario(faults=FaultSpec(rules), fidelity=Fidelity.REAL)
+    # A bot over HTTP is posted them under either fidelity.
+    scenario = make_scenario(faults=FaultSpec(rules), fidelity=fidelity)
     trial = the_trial(scenario, ingest=FixedIngest(spans))
     assert trial.outcome is Outcome.JUDGED
     assert [(rule.fired, rule.calls_seen) for rule in trial.faults] == [(1, 2), (0, 1)]

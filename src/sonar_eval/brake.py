@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from .assertions import Severity
 from .budget import Budget
@@ -60,8 +62,9 @@ class Shelter:
     """Cancel the tasks of trials, but none while it releases what its trial holds."""
 
     def __init__(self) -> None:
-        self._inside: set[asyncio.Task[object]] = set()
-        self._doomed: set[asyncio.Task[object]] = set()
+        self._inside: set[asyncio.Task[Any]] = set()
+        self._doomed: set[asyncio.Task[Any]] = set()
+        self._asked: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -77,9 +80,14 @@ class Shelter:
                 self._doomed.discard(task)
                 task.cancel()
 
-    def cancel(self, task: asyncio.Task[object]) -> None:
+    def cancel(self, task: asyncio.Task[Any]) -> None:
         """Cancel a task, at once or when it leaves the block."""
+        self._asked.add(task)
         if task in self._inside:
             self._doomed.add(task)
         else:
             task.cancel()
+
+    def has_asked(self) -> bool:
+        """Tell whether the current task was cancelled here; any other cancellation of it is the work of its trial."""
+        return asyncio.current_task() in self._asked

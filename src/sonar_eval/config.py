@@ -12,7 +12,7 @@ from typing import Any
 from .adapter import Variant
 from .assertions import Assertion
 from .errors import ConfigError, describe
-from .interceptor import FaultSpec, Fidelity, serialize_faults
+from .interceptor import FaultRule, FaultSpec, Fidelity, serialize_faults
 from .llm import LLMConfig
 from .rubric import Rubric, criteria_of
 
@@ -108,6 +108,7 @@ class TaskConfig:
             fidelity=_fidelity(scenario),
         )
         self._require_sound()
+        _require_kinds(resolved)
         _require_words(resolved)
         if resolved.min_level not in (0, 1, 2, 3):
             raise ConfigError(f"scenario {resolved.name!r}: min_level must be 0 to 3, got {resolved.min_level!r}")
@@ -151,6 +152,17 @@ def _whole(what: str, value: Any, *, least: int = 1) -> int:
     return number
 
 
+def _require_kinds(scenario: ScenarioConfig) -> None:
+    """Find fault with parts of the wrong kind, which would otherwise spoil every trial."""
+    for name, value, kind in (
+        ("user_llm", scenario.user_llm, LLMConfig),
+        ("grader_llm", scenario.grader_llm, LLMConfig),
+        ("persona", scenario.persona, Persona),
+    ):
+        if not (isinstance(value, kind) or (value is None and kind is Persona)):
+            raise ConfigError(f"scenario {scenario.name!r}: {name} must be {kind.__name__}(…), got {value!r}")
+
+
 def _require_words(scenario: ScenarioConfig) -> None:
     """Find fault with what is said and measured by."""
     for name, text in (
@@ -167,6 +179,9 @@ def _require_words(scenario: ScenarioConfig) -> None:
     ):
         if texts is not None and not _are_texts(texts):
             raise ConfigError(f"scenario {scenario.name!r}: {name} must be a list of texts, got {texts!r}")
+    script = scenario.scripted_messages
+    if script is not None and not any(text.strip() for text in script):
+        raise ConfigError(f"scenario {scenario.name!r}: scripted_messages holds no words; a model takes None")
     try:
         criteria_of(scenario.grader_rubric)
     except ConfigError as error:
@@ -206,8 +221,10 @@ def _require_assertions(scenario: ScenarioConfig) -> None:
 
 
 def _require_faults(scenario: ScenarioConfig) -> None:
-    if not isinstance(scenario.faults, FaultSpec):
-        raise ConfigError(f"scenario {scenario.name!r}: faults must be a FaultSpec((rule, …)), got {scenario.faults!r}")
+    spec: Any = scenario.faults
+    rules: Any = spec.rules if isinstance(spec, FaultSpec) else None
+    if not isinstance(rules, tuple | list) or not all(isinstance(rule, FaultRule) for rule in rules):
+        raise ConfigError(f"scenario {scenario.name!r}: faults must be a FaultSpec((rule, …)), got {spec!r}")
 
 
 def _fidelity(scenario: ScenarioConfig) -> Fidelity:

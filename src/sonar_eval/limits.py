@@ -68,6 +68,7 @@ class Deadline:
 
 
 _JOB: ContextVar[Deadline | None] = ContextVar("job", default=None)
+_UNTIL: ContextVar[Deadline | None] = ContextVar("until", default=None)
 
 
 @asynccontextmanager
@@ -98,7 +99,10 @@ async def until(*deadlines: Deadline | None) -> AsyncIterator[None]:
     if first is None:
         yield
         return
+    if first.passed:
+        raise border_error(first.owner or Owner.HARNESS, f"{first.said} was reached", step="trial")
     limit = asyncio.timeout_at(first.when)
+    token = _UNTIL.set(first)
     try:
         async with limit:
             yield
@@ -107,3 +111,17 @@ async def until(*deadlines: Deadline | None) -> AsyncIterator[None]:
             raise
         owner, step = crossed(error.__cause__) or (Owner.HARNESS, "trial")
         raise border_error(first.owner or owner, f"{first.said} was reached", step=step) from error
+    finally:
+        _UNTIL.reset(token)
+
+
+def require_time() -> None:
+    """Raise when the time of `until` is over all the same, with the error of whoever is at work or of who is to blame.
+
+    To be asked after a step that may block the loop or swallow its cancellation, and so ends late without a word.
+    """
+    deadline = _UNTIL.get()
+    if deadline is None or not deadline.passed:
+        return
+    said = f"{deadline.said} was reached"
+    raise border_error(deadline.owner, said, step="trial") if deadline.owner else TimeoutError(said)

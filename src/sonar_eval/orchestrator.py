@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from .adapter import BotAdapter, Seed, TrialContext, validate_bot_adapter
@@ -89,12 +90,13 @@ class Orchestrator:
         finished: Mapping[str, Iterable[TrialResult]] | None = None,
     ) -> None:
         validate_bot_adapter(adapter, nameless=True)
+        _require_plain(store, on_trial)
         self._task = task
         self._recorder = Recorder(NullStore() if store is None else store)
         self._on_trial = on_trial
-        self._finished = {
-            name: {trial.index: trial for trial in trials if trial.counted} for name, trials in (finished or {}).items()
-        }
+        earlier = {name: {trial.index: trial for trial in trials} for name, trials in (finished or {}).items()}
+        self._finished = _where(earlier, lambda trial: trial.counted)
+        self._spoilt = _where(earlier, lambda trial: not trial.counted)
         ingest = ingest_client
         if ingest is None:
             ingest = IngestClient(
@@ -102,12 +104,12 @@ class Orchestrator:
             )
         self._parts = Parts(task, adapter, llm, ingest, grader_factory)
         self._brakes: set[Brake] = set()
-        self._workers: set[asyncio.Task[None]] = set()
+        self._trials: set[asyncio.Task[TrialResult]] = set()
         self._stopped = self._cancelled = False
 
     async def run_all(self) -> list[ScenarioReport]:
         """Run every scenario of the task, in order; a mistake in any is told before the first trial."""
-        resolved = [self._task.resolve(scenario) for scenario in self._task.scenarios]
+        resolved = [self._resolve(scenario) for scenario in self._task.scenarios]
         names = [scenario.name for scenario in resolved]
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
@@ -117,7 +119,7 @@ class Orchestrator:
 
     async def run_scenario(self, scenario: ScenarioConfig) -> ScenarioReport:
         """Run k trials and roll them up; raises `ConfigError` for a scenario that cannot be run."""
-        resolved = self._task.resolve(scenario)
+        resolved = self._resolve(scenario)
         return await self._run(resolved, self._budget([resolved]))
 
     async def run_trial(self, scenario: ScenarioConfig, index: int) -> TrialResult:
@@ -138,12 +140,36 @@ class Orchestrator:
         self._cancelled = self._cancelled or now
         for brake in tuple(self._brakes):
             brake.pull(INTERRUPTED)
-        for task in tuple(self._workers) if now else ():
+        for task in tuple(self._trials) if now else ():
             task.get_loop().call_soon_threadsafe(self._parts.shelter.cancel, task)
 
-    def _budget(self, scenarios: Iterable[ScenarioConfig]) -> Budget:
-        places = [len(self._missing(scenario)) for scenario in scenarios]
-        return Budget(self._task.max_cost_usd, sum(places))
+    def _resolve(self, scenario: ScenarioConfig) -> ScenarioConfig:
+        resolved = self._task.resolve(scenario)
+        if self._task.grader_required and self._parts.grader_factory is None:
+            raise ConfigError(
+                "grader_required wants a judge, and there is none: give the orchestrator a grader_factory"
+            )
+        wanted = {assertion.name for assertion in resolved.assertions}
+        for trial in self._taken_over(resolved):
+            judged_by = {result.name for result in trial.assertions}
+            if judged_by != wanted:
+                named = ", ".join(map(repr, sorted(judged_by ^ wanted)))
+                raise ConfigError(
+                    f"scenario {resolved.name!r}: trial {trial.index} was finished under other assertions ({named}); "
+                    "judge it again with `rejudge`, or leave it out of `finished`"
+                )
+        return resolved
+
+    def _budget(self, scenarios: Sequence[ScenarioConfig]) -> Budget:
+        budget = Budget(self._task.max_cost_usd, sum(len(self._missing(scenario)) for scenario in scenarios))
+        for scenario in scenarios:
+            for trial in (*self._taken_over(scenario), *self._spoilt.get(scenario.name, {}).values()):
+                budget.carry(trial.spent)
+        return budget
+
+    def _taken_over(self, scenario: ScenarioConfig) -> list[TrialResult]:
+        done = self._finished.get(scenario.name, {})
+        return [done[index] for index in range(scenario.k or 0) if index in done]
 
     def _missing(self, scenario: ScenarioConfig) -> list[int]:
         done = self._finished.get(scenario.name, {})
@@ -169,10 +195,8 @@ class Orchestrator:
 
     async def _run_trials(self, scenario: ScenarioConfig, brake: Brake) -> ScenarioReport:
         assert scenario.k is not None
-        done = self._finished.get(scenario.name, {})
-        trials = [done[index] for index in range(scenario.k) if index in done]
+        trials = self._taken_over(scenario)
         for trial in trials:
-            brake.budget.carry(trial.spent)
             brake.look(trial)
         fresh = await self._run_missing(scenario, brake)
         if not self._cancelled:
@@ -198,9 +222,7 @@ class Orchestrator:
         try:
             async with job_limit(self._task.job_timeout_s), asyncio.TaskGroup() as group:
                 for _ in range(min(self._task.concurrency, len(missing))):
-                    worker = group.create_task(self._work(scenario, places, fresh, brake))
-                    self._workers.add(worker)
-                    worker.add_done_callback(self._workers.discard)
+                    group.create_task(self._work(scenario, places, fresh, brake))
         except ExceptionGroup as errors:
             # Only a store or a listener can raise here; the first says it all.
             raise errors.exceptions[0] from errors
@@ -254,12 +276,17 @@ class Orchestrator:
         """Run one trial, again within the budget while somebody else than the bot fails."""
         earlier: list[TrialFailure] = []
         spent: dict[str, Spend] = {}
+        spoilt = self._spoilt.get(scenario.name, {}).get(index)
+        if spoilt is not None:
+            earlier += [*spoilt.earlier_failures, *([spoilt.failure] if spoilt.failure else [])]
+            spent = spoilt.spent
+        retries = self._task.retries + len(earlier)
         while True:
             trial = await self._attempt(scenario, index)
             trial.earlier_failures, trial.earlier_spent = list(earlier), spent
             brake.budget.pay(trial.log.spent)
             halted = job_over() or (brake.reason is not None and not brake.decided)
-            if trial.failure is None or trial.counted or halted or len(earlier) >= self._task.retries:
+            if trial.failure is None or trial.counted or halted or len(earlier) >= retries:
                 return trial
             log.warning("%s trial %d: tried again after %s", scenario.name, index, trial.failure)
             earlier.append(trial.failure)
@@ -270,10 +297,9 @@ class Orchestrator:
 
         conversation_id = sonar_tracing.new_conversation()
         seed = trial_seed(self._task.seed, scenario.name, index)
+        trial = run_trial(self._parts, scenario, index=index, random_seed=seed, conversation_id=conversation_id)
         try:
-            return await run_trial(
-                self._parts, scenario, index=index, random_seed=seed, conversation_id=conversation_id
-            )
+            return await self._alone(asyncio.create_task(trial))
         except Exception as error:
             # A fault of our own must not cost the trials beside this one.
             log.exception("%s trial %d: the harness failed", scenario.name, index)
@@ -288,3 +314,39 @@ class Orchestrator:
                 failure=failure,
                 random_seed=seed,
             )
+
+    async def _alone(self, trial: asyncio.Task[TrialResult]) -> TrialResult:
+        """Wait for a trial: in a task of its own, so that a bot that cancels its task ends no other trial.
+
+        A cancellation of ours is handed on, and passes through once the trial is torn down.
+        """
+        self._trials.add(trial)
+        cancelled: asyncio.CancelledError | None = None
+        while not trial.done():
+            try:
+                await asyncio.wait([trial])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._parts.shelter.cancel(trial)
+        self._trials.discard(trial)
+        if trial.cancelled() and not (cancelled or self._cancelled):
+            raise RuntimeError("something cancelled the task of the trial")
+        if cancelled:
+            raise cancelled
+        return trial.result()
+
+
+def _require_plain(store: ResultStore | None, on_trial: TrialListener | None) -> None:
+    """Refuse what would be called and never awaited: it would keep nothing, and nobody would know."""
+    named = {f"store.{name}": getattr(store, name, None) for name in ("save_trial", "save_scenario")}
+    for name, function in {**named, "on_trial": on_trial}.items():
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(f"{name} must be a plain function, not an async one: it is called from a thread")
+
+
+def _where(
+    earlier: Mapping[str, Mapping[int, TrialResult]], wanted: Callable[[TrialResult], bool]
+) -> dict[str, dict[int, TrialResult]]:
+    return {
+        name: {index: trial for index, trial in trials.items() if wanted(trial)} for name, trials in earlier.items()
+    }

@@ -91,4 +91,9 @@ def _tell(entries: Sequence[_Entry]) -> None:
         if entry.failure is None:
             entry.kept.set_result(None)
         else:
-            entry.kept.set_exception(entry.failure)
+            entry.kept.set_exception(_settable(entry.failure))
+
+
+def _settable(error: BaseException) -> BaseException:
+    # A future takes any error but this one, and would leave whoever waits for it waiting.
+    return RuntimeError(f"the store raised {error!r}") if isinstance(error, StopIteration) else error

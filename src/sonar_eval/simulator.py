@@ -5,6 +5,7 @@ Sees only what the bot delivered, never its tools or spans.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from .adapter import BotAdapter, Session
 from .config import ScenarioConfig
 from .conversation import ConversationLog, Delivered, EndReason, Form, FormSubmission, RoleBreak, Turn
 from .errors import LLMSilenceError, Owner, boundary
-from .limits import within
+from .limits import require_time, within
 from .llm import LLMClient, LLMConfig, Message
 from .utterance import EndSignal, Utterance, is_blank, role_break, spoken
 
@@ -102,9 +103,11 @@ class UserSimulator:
         with boundary(Owner.SIMULATOR, "user model"):
             try:
                 async with within(self._user_timeout_s, "the model that plays the user said nothing within"):
-                    return await self._client.complete(self._config, self._system, list(history)) or ""
+                    said = await self._client.complete(self._config, self._system, list(history)) or ""
             except LLMSilenceError:
-                return ""
+                said = ""
+            require_time()
+            return said
 
     def _reminded(self, history: list[Message]) -> list[Message]:
         reminder = (
@@ -130,12 +133,21 @@ class UserSimulator:
                 delivered = await adapter.send(session, text, **extra)
             finally:
                 turn.latency_s = clock.taken_s
+            await _let_cancellation_in()
         if self._turn_timeout_s is not None and (turn.latency_s or 0) > self._turn_timeout_s:
             # A bot that blocks the loop or swallows its cancellation answers all the same, only too late.
             raise TimeoutError(f"no answer within {self._turn_timeout_s:g} s")
+        require_time()
         _require_sound(delivered)
         turn.delivered, turn.forms = tuple(delivered.messages), tuple(delivered.forms)
         return delivered
+
+
+async def _let_cancellation_in() -> None:
+    """Have a bot that cancelled its task and went on meet that here, and nobody else later."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        await asyncio.sleep(0)
 
 
 def _system_prompt(scenario: ScenarioConfig) -> str:

@@ -17,7 +17,17 @@ from .assertions import AssertionEngine, AssertionResult
 from .brake import Shelter
 from .config import ScenarioConfig, TaskConfig
 from .conversation import ConversationLog, EndReason
-from .errors import BoundaryError, HarnessError, IngestError, Owner, SimulatorError, boundary
+from .errors import (
+    BoundaryError,
+    EmptyTranscriptError,
+    HarnessError,
+    IngestError,
+    Owner,
+    SimulatorError,
+    border_error,
+    boundary,
+    crossed,
+)
 from .grader import Grader
 from .interceptor import FaultLedger, Fidelity, ProxyInterceptor, RuleReport, rule_reports
 from .limits import Deadline, job_deadline, job_over, until, within
@@ -82,27 +92,37 @@ async def run_trial(
 ) -> TrialResult:
     """Hold one conversation and judge it; never raises for what fails on the way.
 
-    `scenario` must be resolved. Cancellation passes through, after teardown. Where the trial's own time limit
-    passes, it ends with the error of whoever is at work then, and where the job's does, with the harness's; torn
-    down as ever. A job whose time is over runs nothing more.
+    `scenario` must be resolved. To be run in a task of its own: a cancellation by the shelter passes through, after
+    teardown, and any other is the failure of whoever was at work. Where the trial's own time limit passes, it ends
+    with the error of whoever is at work then, and where the job's does, with the harness's; torn down as ever. A job
+    whose time is over runs nothing more.
     """
     started_at, started = datetime.now(UTC).isoformat(), time.perf_counter()
     story = _Story(_context(parts, scenario, index, random_seed, conversation_id), ConversationLog(conversation_id))
     story.deadlines = (Deadline.after(parts.task.trial_timeout_s, "trial's"), job_deadline())
     try:
-        if job_over():
-            raise HarnessError("not run: the job's time limit was reached", step="job")
-        await _converse(parts, scenario, story)
-        async with until(*story.deadlines):
-            story.transcript = await _pull(parts, scenario, story)
+        await _take_place(parts, scenario, story)
     except BoundaryError as error:
         story.failure = error
+        story.transcript = await _salvage(parts, story.log)
+    except asyncio.CancelledError as error:
+        if parts.shelter.has_asked():
+            raise
+        # Nothing is awaited from here on: whatever cancelled the task may do so again.
+        owner, step = crossed(error) or (Owner.HARNESS, "trial")
+        story.failure = border_error(owner, "CancelledError: it cancelled the task of its trial", step=step)
     story.warnings += [*map(str, story.log.role_breaks), *story.log.unfilled()]
-    if story.transcript is None and story.log.turns:
-        story.transcript = await _salvage(parts, conversation_id)
     result = await _judge(parts, scenario, story)
     result.started_at, result.duration_s = started_at, time.perf_counter() - started
     return result
+
+
+async def _take_place(parts: Parts, scenario: ScenarioConfig, story: _Story) -> None:
+    if job_over():
+        raise HarnessError("not run: the job's time limit was reached", step="job")
+    await _converse(parts, scenario, story)
+    async with until(*story.deadlines):
+        story.transcript = await _pull(parts, scenario, story)
 
 
 def _context(
@@ -155,6 +175,8 @@ async def _simulate(parts: Parts, scenario: ScenarioConfig, story: _Story, sessi
         await simulator.run(parts.adapter, session, story.log)
     if story.log.ended_by is EndReason.SILENT_USER:
         raise SimulatorError("the simulated user said nothing, twice in a row", step="user model")
+    if not story.log.turns:
+        raise SimulatorError("the simulated user ended the conversation before its first message", step="user model")
     await _keep_state(parts, story, session)
 
 
@@ -189,6 +211,8 @@ async def _pull(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Transc
         expect(conversation_id, Expectation(story.log.turns_taken, conversation_id, story.began))
     with boundary(Owner.INGEST, "pull"):
         transcript = await parts.ingest.pull(conversation_id)
+        if transcript.is_empty:
+            raise EmptyTranscriptError(f"no transcript: nothing is in the trace of conversation {conversation_id}")
         require_whole(transcript, scenario)
     return transcript
 
@@ -203,13 +227,13 @@ def require_whole(transcript: Transcript, scenario: ScenarioConfig) -> None:
         raise IngestError(f"incomplete transcript{wanted}: {reasons}", step="pull")
 
 
-async def _salvage(parts: Parts, conversation_id: str) -> Transcript | None:
+async def _salvage(parts: Parts, log: ConversationLog) -> Transcript | None:
     """Fetch what there is of a trial that failed, for whoever wants to know why."""
     fetch = getattr(parts.ingest, "fetch", None)
-    if fetch is None:
+    if fetch is None or not log.turns:
         return None
     try:
-        transcript: Transcript = await fetch(conversation_id)
+        transcript: Transcript = await fetch(log.conversation_id)
     except Exception:
         return None
     return None if transcript.is_empty else transcript
@@ -243,7 +267,14 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
     engine = AssertionEngine(scenario.assertions)
     result.assertions = await asyncio.to_thread(engine.evaluate, story.transcript, story.log)
     await grade(parts, scenario, story.transcript, result, story.deadlines)
+    result.grader = _gated(parts.task, result.grader)
     return result
+
+
+def _gated(task: TaskConfig, verdict: GraderResult | None) -> GraderResult | None:
+    # A judge of a lower threshold must not pass a trial that fails the mean.
+    low = verdict is not None and verdict.score is not None and verdict.score < task.grader_threshold
+    return replace(verdict, passed=False) if verdict is not None and low and task.grader_required else verdict
 
 
 async def rejudge(
@@ -324,8 +355,10 @@ def _mark_faults(story: _Story) -> None:
 def _faults(story: _Story) -> list[RuleReport]:
     """Count what fired: by the interceptors in this process, or by the marks the bot left on its spans."""
     spec, ledger = story.context.faults, story.context.faults.ledger
-    if story.context.fidelity is Fidelity.MOCKED:
-        assert ledger is not None
+    assert ledger is not None
+    marked = story.transcript is not None and any(call.fault for call in story.transcript.tool_calls)
+    # A bot in a process of its own applies the faults it is sent whatever it is told of their fidelity.
+    if story.context.fidelity is Fidelity.MOCKED and (ledger.calls_seen or not marked):
         return rule_reports(spec, [(firing.rule, firing.call_index) for firing in ledger.firings], ledger.calls_seen)
     if story.transcript is None:
         # Without a trace nobody knows what the bot's own process did.
