@@ -175,6 +175,7 @@ def test_a_trial_is_run_again_with_its_seed_and_shown_beside_the_old(done):
         (("rejudge", "CELL", "grader=none,offline"), "one value, please"),
         (("rejudge", "CELL", "grader.treshold=1"), "treshold"),
         (("rejudge", "CELL", "gradr=none"), "gradr=none: unknown group"),
+        (("rejudge", "CELL", "grader=none", "grader.llm.model=x"), "grader.llm.model=x: there is no grader.llm here"),
         (("rejudge", "CELL", "scenario.assertions=[{check:nope}]"), "unknown 'nope'"),
         (("rejudge", "CELL", "no override"), "no override"),
         (("judge", "c1"), "name a scenario with scenario="),
@@ -190,6 +191,62 @@ def test_a_mistake_is_told_in_a_line_and_leaves_no_folder(done, tell, arguments,
     assert said in told
     assert "Traceback" not in told
     assert set(done.cell.iterdir()) == before
+
+
+def copied(done, tmp_path, **told):
+    """Copy the cell into a sweep of its own, and change what its report tells."""
+    cell = tmp_path / "sweep" / done.cell.name
+    shutil.copytree(done.cell, cell, ignore=shutil.ignore_patterns("rejudged-*", "rerun-*"))
+    result = json.loads((cell / "result.json").read_text())
+    result["report"] |= told
+    (cell / "result.json").write_text(json.dumps(result))
+    return cell
+
+
+def test_a_cell_that_was_stopped_is_no_whole_one_when_it_is_judged_again(done, tell, tmp_path):
+    cell = copied(done, tmp_path, asked=5, stopped="the spend cap", stopped_early=False)
+    status, said = tell(
+        "rejudge", cell, "scenario.assertions=[{name:any,check:bot_said,pattern:.,severity:safety_critical}]"
+    )
+    assert status == 0, said
+    report = json.loads((cell / "rejudged-1" / "result.json").read_text())["report"]
+    assert (report["asked"], report["judged"], report["passed"]) == (5, 2, False)
+    assert "stopped after 2 of 5 trials: the spend cap" in report["reasons"]
+    assert any("3 not measured" in reason for reason in report["reasons"])
+
+
+def test_what_the_conversation_cost_is_known_when_it_is_judged_again(done, tell, tmp_path):
+    cell, check = copied(done, tmp_path), "scenario.assertions=[{name:cheap,check:max_cost,usd:0.5}]"
+    lines = [json.loads(line) for line in (cell / "trials.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["spent"] = {
+            "bot": {"calls": 1, "input_tokens": 9, "output_tokens": 9, "cost_usd": 0.2, "cached_tokens": 0},
+            "judge": {"calls": 1, "input_tokens": 9, "output_tokens": 9, "cost_usd": 0.7, "cached_tokens": 0},
+        }
+    (cell / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    status, said = tell("rejudge", cell, "grader=none", check)
+    assert status == 0, said
+    again = read_trials(cell / "rejudged-1")
+    assert [[row["passed"] for row in record["assertions"]] for record in again] == [[True], [True]]
+    assert [record["cost_usd"] for record in again] == [0.2, 0.2]
+
+
+def test_a_judge_that_cannot_be_used_is_told_with_the_reason(done, tell, tmp_path):
+    # Whatever is asked there, the ingest answers 404.
+    nowhere = done.ingest[1].removeprefix("ingest.base_url=") + "/v1"
+    llm = f"grader.llm={{model: m, base_url: '{nowhere}', price: {{input: 1, output: 2}}}}"
+    status, said = tell("rejudge", copied(done, tmp_path), "grader=local", llm)
+    assert status == 0, said
+    assert said.count("-> no verdict: ") == 2
+    assert "404" in said
+
+
+def test_what_was_judged_again_can_be_judged_again(done, tell, tmp_path):
+    cell = copied(done, tmp_path)
+    assert tell("rejudge", cell, NEVERMORE, "grader=none")[0] == 0
+    status, said = tell("rejudge", cell / "rejudged-1")
+    assert status == 0, said
+    assert said.count("as before") == 2
 
 
 def test_a_conversation_without_a_trace_is_told(done, tell):

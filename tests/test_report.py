@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sonar_eval.report import ResultRow, render_transcript, result_table
 
 CHOICES = {"model": "m1", "prompt": "v1", "scenario": "refund", "fault": "none"}
@@ -20,8 +22,13 @@ def report(**changes):
         "ungraded": 0,
         "cut_off": 0,
         "not_exercised": 0,
+        "assertions": [measured("kept its word", 5), measured("quick", 0, severity="capability")],
         **changes,
     }
+
+
+def measured(name, times, severity="safety_critical"):
+    return {"name": name, "severity": severity, "evaluated": times}
 
 
 def table(*rows):
@@ -57,6 +64,23 @@ def test_pass_hat_k_is_a_claim_about_all_trials_asked_for():
 def test_safety_violations_are_counted():
     _, row = table(ResultRow(CHOICES, {}, report(safety_violations=3)))
     assert row[8] == "3 failed"
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((5,), "ok"),
+        ((5, 5), "ok"),
+        ((5, 3), "ok in 3/5"),
+        ((5, 0), "not checked"),
+        ((0,), "not checked"),
+        ((), "not checked"),
+    ],
+)
+def test_safety_is_fine_only_where_it_was_measured(times, said):
+    rows = [measured(f"a{place}", count) for place, count in enumerate(times)]
+    _, row = table(ResultRow(CHOICES, {}, report(assertions=rows)))
+    assert row[8] == said
 
 
 def test_what_else_varies_gets_a_column_of_its_own():

@@ -14,6 +14,7 @@ from .errors import Owner
 from .results import Outcome, TrialFailure, TrialResult
 from .transcript import Transcript, turns_of
 from .trial import GraderFactory, grade, not_held, require_whole
+from .usage import Role
 
 _NOT_TOLD = "the trace does not tell {}"
 _WORDS = _NOT_TOLD.format("what the user and the bot said to each other")
@@ -61,7 +62,8 @@ async def judge_again(
         grader=None,
         grader_failure=None,
         judge_asked=False,
-        log=replace(trial.log, spent={}),
+        # The conversation cost what it did; only the judge is another.
+        log=replace(trial.log, spent={role: spend for role, spend in trial.log.spent.items() if role != Role.JUDGE}),
         warnings=list(trial.warnings),
     )
     if trial.outcome is Outcome.BOT_FAILURE and trial.failure is not None:

@@ -266,7 +266,9 @@ class ScenarioReport:
     def _grader_reasons(self) -> Iterable[str]:
         if not self.grader_required:
             return
-        if self.ungraded or self.mean_grader_score is None:
+        if self.judged and not any(trial.judge_asked for trial in self.counted):
+            yield "ungraded: no judge was asked, for there is no rubric"
+        elif self.ungraded or self.mean_grader_score is None:
             yield f"ungraded: {self.ungraded} of {self.judged} trials have no verdict"
         elif self.mean_grader_score < self.grader_threshold:
             yield f"judge mean {self.mean_grader_score:.2f} is below {self.grader_threshold:g}"

@@ -19,8 +19,11 @@ def verdict_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
     head = f"trial {new['index'] + 1}: {_change(_whole(old), _whole(new))}"
     parts = [*_assertions(old, new)]
     before, after = _judged(old), _judged(new)
+    why = (new.get("grader_failure") or {}).get("message")
     if before != after:
-        parts.append(f"    judge: {before} -> {after}")
+        parts.append(f"    judge: {before} -> {after}{f': {why}' if why else ''}")
+    elif why:
+        parts.append(f"    judge: {after}, as before: {why}")
     return [head, *parts]
 
 
@@ -40,7 +43,7 @@ def _assertions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]
     for name in dict.fromkeys([*before, *after]):
         was, now = _held(before.get(name)), _held(after.get(name))
         if was != now:
-            detail = after.get(name, {}).get("detail")
+            detail = (after.get(name, {}).get("detail") or "").removeprefix("unknown: ")
             yield f"    {name}: {was} -> {now}{f': {detail}' if detail else ''}"
 
 

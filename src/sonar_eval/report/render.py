@@ -48,9 +48,19 @@ def _figures(row: ResultRow) -> tuple[str, ...]:
         _rate(passing, n),
         held,
         "-" if mean is None else f"{mean:.2f}",
-        "ok" if not report["safety_violations"] else f"{report['safety_violations']} failed",
+        _safety(report),
         _remark(row),
     )
+
+
+def _safety(report: Mapping[str, Any]) -> str:
+    """Say what is proven: only what was evaluated as often as it was asked for is fine."""
+    if report["safety_violations"]:
+        return f"{report['safety_violations']} failed"
+    measured = [row["evaluated"] for row in report["assertions"] if row["severity"] == "safety_critical"]
+    if not measured or not min(measured):
+        return "not checked"
+    return "ok" if min(measured) >= report["asked"] else f"ok in {min(measured)}/{report['asked']}"
 
 
 def _rate(passing: int, n: int) -> str:

@@ -23,7 +23,7 @@ from ..orchestrator import Orchestrator
 from ..records import scenario_record, trial_record
 from ..report import render_transcript, side_by_side, verdict_changes
 from ..results import TrialResult
-from ..store import RESULT_FILE, JSONFileStore, finished_trials
+from ..store import RESULT_FILE, SCENARIOS_FILE, JSONFileStore, finished_trials, read_jsonl
 from ..transcript import Transcript
 from ..trial import GraderFactory
 from .build import build_adapter, build_grader_factory, build_scenario, build_task, build_user
@@ -55,10 +55,12 @@ def _known(cell: StoredCell, overrides: Sequence[str]) -> Any:
 
 def _rejudge_cell(cell: StoredCell, conf: SweepConf, overrides: Sequence[str]) -> Iterator[str]:
     scenario, before = _resolved(conf), _gate_before(cell, conf)
-    trials = _trials_of(cell, scenario.name)
+    trials, told = _trials_of(cell, scenario.name), _told(cell.folder)
     again = asyncio.run(_judge_all(scenario, trials, build_grader_factory(conf), overrides))
     folder = _folder_beside(cell.folder, "rejudged")
-    report = _keep(folder, conf, scenario, again, k=max(trial.index for trial in again) + 1)
+    # What was asked for and not run stays not measured.
+    asked = max(int(told.get("asked") or 0), *(trial.index + 1 for trial in again))
+    report = _keep(folder, conf, scenario, again, k=asked, stopped=told.get("stopped"), early=told.get("stopped_early"))
     yield f"{cell.name}: {len(trials)} trials judged again, the bot was not called"
     for old, new in zip(trials, again, strict=True):
         yield from verdict_changes(
@@ -70,6 +72,15 @@ def _rejudge_cell(cell: StoredCell, conf: SweepConf, overrides: Sequence[str]) -
     yield f"Records and transcripts: {folder}"
     if _keep_result(cell.folder, folder, conf, report):
         yield f"To see it in MLflow beside the first: {how_to_catch_up(folder)}"
+
+
+def _told(folder: Path) -> dict[str, Any]:
+    """Return what the last report of a cell says of it; nothing where there is none."""
+    try:
+        written: dict[str, Any] = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8")).get("report") or {}
+    except (OSError, ValueError):
+        written = {}
+    return written or next(iter([*read_jsonl(folder / SCENARIOS_FILE)][::-1]), {})
 
 
 def _keep_result(before: Path, folder: Path, conf: SweepConf, report: ScenarioReport) -> bool:
@@ -218,27 +229,32 @@ def _folder_beside(beside: Path, name: str) -> Path:
 
 
 def _keep(
-    folder: Path, conf: SweepConf, scenario: ScenarioConfig, trials: list[TrialResult], *, k: int
+    folder: Path,
+    conf: SweepConf,
+    scenario: ScenarioConfig,
+    trials: list[TrialResult],
+    *,
+    k: int,
+    stopped: str | None = None,
+    early: bool | None = None,
 ) -> ScenarioReport:
     store = JSONFileStore(folder)
     for trial in trials:
         record = trial_record(scenario.name, trial, grader_required=conf.grader.required)
         store.save_trial(record)
         _write_transcript(folder, record)
-    report = _roll_up(conf, scenario, trials, k)
-    store.save_scenario(scenario_record(report))
-    return report
-
-
-def _roll_up(conf: SweepConf, scenario: ScenarioConfig, trials: list[TrialResult], k: int) -> ScenarioReport:
-    return roll_up(
+    report = roll_up(
         scenario.name,
         trials,
         k=k,
         grader_required=conf.grader.required,
         grader_threshold=conf.grader.threshold,
         strict_faults=scenario.strict_faults,
+        stopped=stopped,
+        decided=bool(early),
     )
+    store.save_scenario(scenario_record(report))
+    return report
 
 
 def _write_transcript(folder: Path, record: dict[str, Any]) -> None:

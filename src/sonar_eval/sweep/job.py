@@ -233,7 +233,7 @@ def _run_trials(conf: SweepConf, cell: Cell) -> ScenarioReport:
     task = build_task(conf, ingest_base_url=collector.base_url, api_key=collector.api_key)
     trials = task.resolve(scenario).k or 0
     kept = sum(trial.counted and trial.index < trials for trial in finished.get(scenario.name, ()))
-    with _Progress(cell, trials - kept, kept) as progress:
+    with _Progress(cell, trials - kept, kept, gated=conf.grader.required) as progress:
         orchestrator = Orchestrator(
             task,
             adapter,
@@ -260,13 +260,14 @@ async def _with_bot(adapter: BotAdapter, orchestrator: Orchestrator, scenario: A
 class _Progress:
     """A bar over a cell's trials, on a terminal; a line per cell elsewhere."""
 
-    def __init__(self, cell: Cell, trials: int, kept: int = 0) -> None:
+    def __init__(self, cell: Cell, trials: int, kept: int = 0, *, gated: bool = False) -> None:
         from tqdm import tqdm
 
         place = f"{cell.number}/{cell.of}" if cell.of else str(cell.number)
         self._label = f"[{place}] {cell.name}"
         self._kept = f" ({kept} kept)" if kept else ""
         self._bar = tqdm(total=trials, desc=self._label, unit="trial", leave=False, disable=not sys.stderr.isatty())
+        self._gated = gated
         self._passed = self._errored = self._done = 0
 
     def __enter__(self) -> _Progress:
@@ -275,7 +276,7 @@ class _Progress:
     def step(self, trial: TrialResult) -> None:
         """Take note of a finished trial."""
         self._done += 1
-        self._passed += trial.passes()
+        self._passed += trial.passes(grader_required=self._gated)
         self._errored += not trial.counted
         self._bar.set_postfix_str(self._tally(), refresh=False)
         self._bar.update()

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError
-from ..store import TRIALS_FILE
+from ..store import RESULT_FILE, TRIALS_FILE
 from ..tracking.fetch import fetch_records
 from .app import prepare
 from .build import read_config
@@ -78,10 +78,18 @@ def _stored_config(folder: Path) -> DictConfig | None:
         loaded = OmegaConf.load(written)
     elif (folder / CONFIG_FILE).is_file():
         loaded = OmegaConf.create(json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")))
+    elif judged_before := _result_config(folder):
+        loaded = OmegaConf.create(judged_before)
     else:
         return None
     assert isinstance(loaded, DictConfig)
     return loaded
+
+
+def _result_config(folder: Path) -> dict[str, Any] | None:
+    """Return what a cell that was judged again tells of itself."""
+    path = folder / RESULT_FILE
+    return json.loads(path.read_text(encoding="utf-8")).get("config") if path.is_file() else None
 
 
 def configure(stored: DictConfig | None, overrides: Sequence[str], *, also: Sequence[str] = ()) -> SweepConf:
@@ -129,5 +137,15 @@ def _change(config: DictConfig, override: Override) -> None:
     if override.is_add():
         with open_dict(config):
             OmegaConf.update(config, override.key_or_group, value, merge=False)
+    elif _is_nothing(config, override.key_or_group.rpartition(".")[0]):
+        parent = override.key_or_group.rpartition(".")[0]
+        raise ConfigError(
+            f"{override.input_line}: there is no {parent} here; give it as a whole, or choose another option"
+        )
     else:
-        OmegaConf.update(config, override.key_or_group, value, merge=False)
+        # As Hydra does: a whole mapping is filled in, a list takes the place of the old one.
+        OmegaConf.update(config, override.key_or_group, value, merge=True)
+
+
+def _is_nothing(config: DictConfig, key: str) -> bool:
+    return bool(key) and OmegaConf.select(config, key) is None
