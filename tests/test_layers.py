@@ -21,6 +21,7 @@ ROOMS = {
     "verdict": {
         "assertions",
         "results",
+        "caveats",
         "metrics",
         "records",
         "store",

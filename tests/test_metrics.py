@@ -253,3 +253,28 @@ def test_a_summary_takes_scores_and_no_scores():
     assert summarize("s", results("gate", True), [0.5, 1.0]).mean_grader_score == 0.75
     assert summarize("s", results("gate", True)).mean_grader_score is None
     assert summarize("s", results("gate", True)).judged == 1
+
+
+def test_a_capability_that_held_with_a_doubt_is_told():
+    doubted = [AssertionResult("cheap", ABLE, True, "warning: the trace holds no token counts")]
+    trials = [
+        judged_trial(0, True, assertions=doubted),
+        judged_trial(1, True, assertions=doubted),
+        judged_trial(2, True),
+    ]
+    report = roll_up("s", trials, k=3)
+    assert report.warnings == ["cheap held as far as it can be seen in 2 of 3 trials: the trace holds no token counts"]
+
+
+def test_a_gate_without_a_rubric_says_that_nobody_was_asked():
+    report = roll_up("s", [judged_trial(0, True)], k=1, grader_required=True)
+    assert report.reasons == ["ungraded: no judge was asked, for there is no rubric"]
+
+
+def test_a_fault_that_fired_without_a_mark_is_pointed_out():
+    unfired = RuleReport(0, "pay", Action.ERROR, None, 0, 1)
+    hit = {**tool_span("pay", success=False), "error_type": "sonar_eval.errors.InjectedFault"}
+    trial = judged_trial(0, True, faults=[unfired], transcript=Transcript("c", spans=[hit]))
+    (warning,) = roll_up("s", [trial], k=1).warnings
+    assert "never matched" in warning
+    assert "let a FaultGate apply faults" in warning

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .assertions import AssertionResult, Severity
-from .interceptor import RuleReport
+from .caveats import caveats, unmatched_rules
 from .results import Outcome, TrialResult
 from .stats import pass_at_k, pass_hat_k
 from .usage import Spend, add_up
@@ -278,7 +278,7 @@ class ScenarioReport:
             return
         if self.not_exercised:
             yield f"not exercised: no fault took place in {self.not_exercised} of {self.judged} trials"
-        elif unmatched := _unmatched(self.counted):
+        elif unmatched := unmatched_rules(self.counted):
             yield f"not exercised: fault on {', '.join(repr(reports[0].target) for reports in unmatched)} never matched"
 
 
@@ -320,7 +320,7 @@ def roll_up(
         grader_required=grader_required,
         grader_threshold=grader_threshold,
         strict_faults=strict_faults,
-        warnings=[*_fault_warnings(counted), *_role_warnings(ordered)],
+        warnings=caveats(ordered),
         stopped=stopped if partial else None,
         stopped_early=decided and partial,
     )
@@ -349,41 +349,3 @@ def _metric(results: list[AssertionResult], asked: int) -> AssertionMetric:
     passes = sum(result.passed for result in known)
     first = results[0]
     return AssertionMetric(first.name, first.severity, len(known), passes, len(results) - len(known), asked)
-
-
-def _role_warnings(trials: list[TrialResult]) -> list[str]:
-    """Say that the conversations may not be what they should: their other side was not a user."""
-    broken = [trial for trial in trials if trial.log.role_breaks]
-    if not broken:
-        return []
-    first = broken[0].log.role_breaks[0]
-    return [
-        f"the simulated user spoke as the chatbot in {len(broken)} of {len(trials)} trials, "
-        f"e.g. trial {broken[0].index + 1}, turn {first.turn}: {first.reason}"
-    ]
-
-
-def _unmatched(trials: list[TrialResult]) -> list[list[RuleReport]]:
-    """List what became, trial by trial, of each fault rule that never fired."""
-    found = []
-    for position in range(len(trials[0].faults) if trials else 0):
-        reports = [trial.faults[position] for trial in trials if len(trial.faults) > position]
-        if not any(report.fired for report in reports):
-            found.append(reports)
-    return found
-
-
-def _fault_warnings(trials: list[TrialResult]) -> list[str]:
-    """Say of each fault rule that never fired what was called instead."""
-    warnings = []
-    for reports in _unmatched(trials):
-        rule = reports[0]
-        seen = max(report.calls_seen for report in reports)
-        called = sorted({call.name for trial in trials if trial.transcript for call in trial.transcript.tool_calls})
-        wanted = f", index {rule.when_call_index} wanted" if rule.when_call_index is not None else ""
-        wanted += f", {rule.condition} wanted" if rule.condition else ""
-        warnings.append(
-            f"fault on {rule.target!r} never matched in any of {len(trials)} trials: "
-            f"{seen} calls seen{wanted}; tools called: {', '.join(called) or 'none'}"
-        )
-    return warnings

@@ -8,7 +8,7 @@ from ..conversation import ConversationLog
 from ..transcript import ToolInvocation, Transcript
 from .catalog import CHECKS
 from .combine import all_of, any_of, negate
-from .contract import Assertion, AssertionResult, Check, EvidenceError, Finding, Severity
+from .contract import WARNING, Assertion, AssertionResult, Check, EvidenceError, Finding, Severity
 from .engine import AssertionEngine
 from .evidence import Evidence, EvidencedCheck
 from .faults import recovered_from_fault
@@ -28,6 +28,7 @@ from .turns import at_turn
 
 __all__ = [
     "CHECKS",
+    "WARNING",
     "Assertion",
     "AssertionEngine",
     "AssertionResult",

@@ -82,6 +82,10 @@ class Assertion:
             raise ConfigError(f"assertion {self.name!r}: its name must be a text")
 
 
+WARNING = "warning: "
+"""Begins the detail of a capability that looks held on evidence with a gap in it."""
+
+
 @dataclass(frozen=True)
 class AssertionResult:
     """What one assertion came to in one trial."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..conversation import ConversationLog
 from ..transcript import Transcript
-from .contract import Assertion, AssertionResult, Finding, Severity, find
+from .contract import WARNING, Assertion, AssertionResult, Finding, Severity, find
 
 
 class AssertionEngine:
@@ -23,6 +23,6 @@ def _result(assertion: Assertion, finding: Finding) -> AssertionResult:
     if finding.proven is not None:
         return AssertionResult(name, severity, finding.proven, finding.why)
     if finding.held and severity is Severity.CAPABILITY:
-        return AssertionResult(name, severity, True, f"warning: {finding.doubt}")
+        return AssertionResult(name, severity, True, f"{WARNING}{finding.doubt}")
     so_far = f"; as far as it goes: {finding.why}" if finding.why else ""
     return AssertionResult(name, severity, False, f"unknown: {finding.doubt}{so_far}", unknown=True)
