@@ -1,5 +1,8 @@
+import re
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 
 import sonar_eval
@@ -7,23 +10,30 @@ from fakes import judge_check, tool_span, trace_of
 from sonar_eval import (
     Assertion,
     AssertionEngine,
+    ConfigError,
     ConversationLog,
     EndReason,
     EvidenceError,
     Severity,
     Transcript,
     Turn,
+    all_of,
+    any_of,
+    at_turn,
     bot_never_said,
     bot_said,
     conversation_finished,
+    final_state,
     max_total_tokens,
     max_turns,
+    negate,
     no_tool_errors,
     tool_called_with,
     tool_not_called,
     tool_was_called,
 )
-from sonar_eval.assertions import CHECKS
+from sonar_eval.assertions import CHECKS, EvidencedCheck
+from sonar_eval.assertions.contract import ReasonedCheck
 
 LOG = ConversationLog("c", [Turn("hi", ("Your order is placed.",)), Turn("thanks", ())], True, EndReason.USER)
 PAID = Transcript(
@@ -78,13 +88,113 @@ def test_a_conversation_that_was_cut_off_is_not_finished():
     assert "turn_limit" in result.detail
 
 
-def test_an_answer_that_is_still_to_come_proves_nothing():
-    async def look(transcript, log):
+async def look(*_):
+    return False
+
+
+async def look_often(*_):
+    yield False
+
+
+EMPTY_ANSWERS = [
+    (lambda: look(), "must not be async: it has to answer at once"),
+    (lambda: look_often(), "answered with an iterator, async_generator"),
+    (lambda: tool_was_called("refund"), "answered with a function, tool_was_called(refund)"),
+    (lambda: look, "answered with a function, look"),
+    (lambda: Transcript, "answered with a function, Transcript"),
+    (lambda: (False, "because"), "answered with a tuple"),
+    (lambda: (), "answered with a tuple"),
+    (lambda: (call for call in ()), "answered with an iterator, generator, which is neither yes nor no: put any"),
+    (lambda: map(bool, ()), "answered with an iterator, map"),
+    (lambda: ValueError("no"), "answered with an exception, ValueError('no')"),
+]
+PLAIN_ANSWERS = [
+    (True, True),
+    (False, False),
+    (np.True_, True),
+    (np.False_, False),
+    (None, False),
+    (2, True),
+    (0, False),
+    (re.search("a", "cat"), True),
+    (re.search("x", "cat"), False),
+    ("found", True),
+    ("", False),
+    (["found"], True),
+    ([], False),
+    ({"a": 1}, True),
+]
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+@pytest.mark.parametrize(("answer", "words"), EMPTY_ANSWERS)
+def test_an_answer_that_is_neither_yes_nor_no_proves_nothing(answer, words, severity):
+    asked = {
+        "plain": lambda transcript, log: answer(),
+        "evidenced": EvidencedCheck("it", lambda transcript, log: answer()),
+        "combined": all_of(lambda transcript, log: answer()),
+        "negated": negate(lambda transcript, log: answer()),
+        "arguments": tool_called_with("pay", predicate=lambda arguments: answer()),
+        "state": final_state(predicate=lambda state: answer()),
+    }
+    for check in asked.values():
+        result = judge(check, log=replace(LOG, final_state={"paid": True}), severity=severity)
+        assert (result.passed, result.unknown) == (False, True)
+        assert words in result.detail
+
+
+@pytest.mark.parametrize(("answer", "holds"), PLAIN_ANSWERS)
+def test_an_answer_is_read_as_python_reads_it(answer, holds):
+    asked = [
+        lambda transcript, log: answer,
+        EvidencedCheck("it", lambda transcript, log: answer),
+        tool_called_with("pay", predicate=lambda arguments: answer),
+        final_state(predicate=lambda state: answer),
+    ]
+    for check in asked:
+        result = judge(check, log=replace(LOG, final_state={"paid": True}))
+        assert (result.passed, result.unknown) == (holds, False)
+
+
+class AsksLater:
+    async def __call__(self, *_):
         return False
 
-    result = judge(lambda transcript, log: look(transcript, log))
-    assert (result.passed, result.unknown) == (False, True)
-    assert "must not be async" in result.detail
+
+def look_piecemeal(*_):
+    yield False
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (look, "must not be async"),
+        (partial(look, 1), "must not be async"),
+        (AsksLater(), "must not be async"),
+        (partial(AsksLater(), 1), "must not be async"),
+        (AsksLater().__call__, "must not be async"),
+        (look_often, "must not be async"),
+        (look_piecemeal, "must not yield"),
+        ("look", "must be callable, got 'look'"),
+    ],
+)
+def test_a_function_that_could_not_answer_is_refused_when_the_check_is_made(function, words):
+    makers = [
+        lambda: final_state(predicate=function),
+        lambda: tool_called_with("pay", predicate=function),
+        lambda: all_of(function),
+        lambda: any_of(of=[function]),
+        lambda: negate(function),
+        lambda: at_turn(1, function),
+    ]
+    for make in makers:
+        with pytest.raises(ConfigError, match=words):
+            make()
+
+
+def test_a_reason_that_is_no_finding_leaves_the_check_unknown():
+    result = judge(ReasonedCheck("mine", lambda transcript, log: True))
+    assert (result.passed, result.unknown, result.detail) == (False, True, "unknown: mine gave no Finding")
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_what_the_bot_said_can_be_asked_of_one_turn_and_by_case(check, held):
         (lambda: at_turn(0, bot_said("x")), "from 1, or from the end with -1, got 0"),
         (lambda: at_turn("2", bot_said("x")), "got '2'"),
         (lambda: at_turn(True, bot_said("x")), "got True"),
-        (lambda: at_turn(1, "bot_said"), "needs a check, got 'bot_said'"),
+        (lambda: at_turn(1, "bot_said"), "a check must be callable, got 'bot_said'"),
         (lambda: bot_said("("), "no regular expression"),
         (lambda: bot_never_said("x", turn=0), "got 0"),
     ],

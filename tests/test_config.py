@@ -24,6 +24,11 @@ async def hold_later(transcript, log):
     return False
 
 
+class HoldsLater:
+    async def __call__(self, transcript, log):
+        return False
+
+
 def gate(check=hold):
     return Assertion("gate", Severity.SAFETY_CRITICAL, check)
 
@@ -151,9 +156,10 @@ def test_two_assertions_of_one_name_are_refused():
         make_task().resolve(make_scenario(assertions=[gate(), gate()]))
 
 
-def test_an_async_check_is_refused_since_it_would_always_hold():
+@pytest.mark.parametrize("check", [hold_later, HoldsLater()])
+def test_an_async_check_is_refused_since_it_would_always_hold(check):
     with pytest.raises(ConfigError, match=r"'gate'.*async"):
-        make_task().resolve(make_scenario(assertions=[gate(hold_later)]))
+        make_task().resolve(make_scenario(assertions=[gate(check)]))
 
 
 def test_a_predicate_is_refused_where_faults_are_posted_to_the_bot():

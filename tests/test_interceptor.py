@@ -115,6 +115,33 @@ def test_a_predicate_sees_the_arguments_and_chooses():
     assert (small.kind, large.kind) == (DecisionKind.PASSTHROUGH, DecisionKind.RAISE)
 
 
+async def sometimes(call):
+    return False
+
+
+def sometimes_piecemeal(call):
+    yield False
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        (sometimes, "when must not be async"),
+        (sometimes_piecemeal, "when must not yield"),
+        (True, "when must be callable, got True"),
+    ],
+)
+def test_a_predicate_that_could_not_answer_is_refused_when_the_rule_is_made(when, words):
+    with pytest.raises(ValueError, match=f"fault rule for 'pay': {words}"):
+        FaultRule("pay", Action.ERROR, when=when)
+
+
+def test_a_predicate_whose_answer_is_neither_yes_nor_no_picks_nothing():
+    for answer in (sometimes(None), (False, "because"), sometimes, map(bool, ())):
+        with pytest.raises(TypeError, match=r"it (answered with|must not be async)"):
+            FaultRule("pay", Action.ERROR, when=lambda call, answer=answer: answer).matches(ToolCall("pay"))
+
+
 def test_decisions_are_equal_by_what_is_to_happen():
     interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.REPLACE_OUTPUT, payload=[1]),)))
     assert interceptor.on_tool_call(ToolCall("pay")) == InterceptDecision(DecisionKind.REPLACE, [1])

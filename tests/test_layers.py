@@ -14,7 +14,18 @@ LONGEST_MODULE = 400
 
 ROOMS = {
     "root": {"__init__"},
-    "words": {"errors", "conversation", "damage", "fault", "interceptor", "patience", "stats", "usage", "version"},
+    "words": {
+        "errors",
+        "conversation",
+        "damage",
+        "fault",
+        "interceptor",
+        "patience",
+        "predicate",
+        "stats",
+        "usage",
+        "version",
+    },
     # One way to open an HTTP client: stands below everything that reaches out.
     "web": {"web"},
     "edges": {"llm", "adapter", "transcript"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import operator
 from dataclasses import dataclass, field, fields, replace
@@ -14,6 +13,7 @@ from .assertions import Assertion
 from .errors import ConfigError, describe
 from .interceptor import FaultRule, FaultSpec, Fidelity, serialize_faults
 from .llm import LLMConfig
+from .predicate import unfit
 from .rubric import Rubric, criteria_of
 
 __all__ = ["FaultSpec", "Fidelity", "LLMConfig", "Persona", "ScenarioConfig", "TaskConfig"]
@@ -213,11 +213,8 @@ def _require_assertions(scenario: ScenarioConfig) -> None:
             raise ConfigError(
                 f"scenario {scenario.name!r}: assertions must be Assertion(name, severity, check), got {assertion!r}"
             )
-        if not callable(assertion.check):
-            raise ConfigError(f"scenario {scenario.name!r}: the check of {assertion.name!r} must be callable")
-        # What an async function returns is true whatever it would have found.
-        if inspect.iscoroutinefunction(assertion.check):
-            raise ConfigError(f"scenario {scenario.name!r}: the check of {assertion.name!r} must not be async")
+        if problem := unfit(assertion.check):
+            raise ConfigError(f"scenario {scenario.name!r}: the check of {assertion.name!r} {problem}")
 
 
 def _require_faults(scenario: ScenarioConfig) -> None:

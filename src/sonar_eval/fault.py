@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from .damage import Corruption, Truncation
+from .predicate import says_nothing, unfit
 
 
 class Fidelity(StrEnum):
@@ -76,6 +77,8 @@ class FaultRule:
         self._require("seed", _is_count(self.seed), "be a whole number")
         if self.for_s is not None and self.first is not None:
             raise ValueError(f"fault rule for {self.target!r}: first and for_s exclude each other")
+        if self.when is not None and (problem := unfit(self.when)):
+            raise ValueError(f"fault rule for {self.target!r}: when {problem}")
         wanted = _PAYLOADS.get(self.action)
         if wanted is not None and not wanted[0](self.payload):
             raise ValueError(f"fault rule for {self.target!r}: {self.action} wants {wanted[1]}, got {self.payload!r}")
@@ -85,14 +88,22 @@ class FaultRule:
             raise ValueError(f"fault rule for {self.target!r}: {name} must {wanted}, got {getattr(self, name)!r}")
 
     def matches(self, call: ToolCall) -> bool:
-        """Tell whether target, index, `first` and `when` pick `call`; chance and time are the interceptor's."""
+        """Tell whether target, index, `first` and `when` pick `call`; chance and time are the interceptor's.
+
+        Raises what `when` does, and `TypeError` where its answer is neither yes nor no.
+        """
         if call.target != self.target:
             return False
         if self.when_call_index is not None and call.call_index != self.when_call_index:
             return False
         if self.first is not None and call.call_index >= self.first:
             return False
-        return self.when is None or bool(self.when(call))
+        if self.when is None:
+            return True
+        answer = self.when(call)
+        if empty := says_nothing(answer):
+            raise TypeError(f"it {empty}")
+        return bool(answer)
 
     @property
     def draws(self) -> bool:

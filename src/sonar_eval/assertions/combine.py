@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ..conversation import ConversationLog
 from ..errors import ConfigError
 from ..transcript import Transcript
-from .contract import Check, Finding, ReasonedCheck, find, label_of
+from .contract import Check, Finding, ReasonedCheck, find, label_of, require_check
 from .logic import conjunction, disjunction, negation
 
 
@@ -53,5 +53,4 @@ def _require(name: str, checks: Sequence[Check]) -> None:
     if not checks:
         raise ConfigError(f"{name} needs one check or more")
     for check in checks:
-        if not callable(check):
-            raise ConfigError(f"{name} takes checks, got {check!r}")
+        require_check(name, check)

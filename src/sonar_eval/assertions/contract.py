@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +9,7 @@ from typing import Any
 
 from ..conversation import ConversationLog
 from ..errors import ConfigError, SonarEvalError, describe
+from ..predicate import says_nothing, unfit
 from ..transcript import Transcript
 
 Check = Callable[[Transcript, ConversationLog], bool]
@@ -103,9 +103,12 @@ def find(check: Check, transcript: Transcript, log: ConversationLog) -> Finding:
     try:
         weigh: Any = getattr(check, "finding", None)
         if weigh is not None:
-            found: Finding = weigh(transcript, log)
-            return found
-        held = bool(_plain(check(transcript, log)))
+            found = weigh(transcript, log)
+            return found if isinstance(found, Finding) else Finding(None, f"{label_of(check)} gave no Finding")
+        answer = check(transcript, log)
+        if empty := says_nothing(answer):
+            return Finding(None, f"the check {empty}")
+        held = bool(answer)
     except EvidenceError as error:
         return Finding(None, str(error) or "the check says that the evidence does not tell")
     except Exception as error:
@@ -113,13 +116,24 @@ def find(check: Check, transcript: Transcript, log: ConversationLog) -> Finding:
     return Finding(held, why="" if held else _meant(check))
 
 
-def _plain(answer: Any) -> Any:
-    """Refuse an answer that is still to come: it is true whatever it would have been."""
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise TypeError("a check must not be async: it has to answer at once")
-    return answer
+def require_check(what: str, check: Check) -> None:
+    """Raise `ConfigError` for what is no check, or one that could not answer."""
+    if problem := unfit(check):
+        raise ConfigError(f"{what} takes checks, and a check {problem}")
+
+
+def require_predicate(what: str, predicate: Any) -> None:
+    """Raise `ConfigError` for what is no function, or one that could not say yes or no."""
+    if problem := unfit(predicate):
+        raise ConfigError(f"{what}: predicate {problem}")
+
+
+def says_yes(predicate: Callable[[Any], bool], value: Any) -> bool:
+    """Ask a predicate; raises `EvidenceError` for an answer that is neither yes nor no."""
+    answer = predicate(value)
+    if empty := says_nothing(answer):
+        raise EvidenceError(f"{getattr(predicate, '__name__', 'the predicate')} {empty}")
+    return bool(answer)
 
 
 def label_of(check: Check) -> str:

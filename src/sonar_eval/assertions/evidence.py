@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Flag, auto
 
 from ..conversation import ConversationLog
+from ..predicate import says_nothing
 from ..transcript import Transcript
 from .contract import Check, EvidenceError, Finding
 
@@ -49,10 +50,12 @@ class EvidencedCheck:
     def finding(self, transcript: Transcript, log: ConversationLog) -> Finding:
         """Evaluate the check and weigh what it rests on."""
         try:
-            held = bool(self.test(transcript, log))
+            answer = self.test(transcript, log)
         except EvidenceError as error:
             return Finding(None, str(error))
-        if held:
+        if empty := says_nothing(answer):
+            return Finding(None, f"{self.label} {empty}")
+        if answer:
             return Finding(True, gap(self.rests_on, transcript))
         why = self.explain(transcript, log) if self.explain else f"{self.label} does not hold"
         return Finding(False, gap(self.denial_rests_on, transcript), why)

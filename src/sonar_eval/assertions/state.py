@@ -9,7 +9,7 @@ from typing import Any
 from ..conversation import ConversationLog
 from ..errors import ConfigError
 from ..transcript import Transcript
-from .contract import Check, Finding, ReasonedCheck
+from .contract import Check, Finding, ReasonedCheck, require_predicate, says_yes
 from .matching import differences
 
 _SHOWN = 8
@@ -25,6 +25,8 @@ def final_state(expected: Any = None, *, predicate: Callable[[Any], bool] | None
         expected, predicate = None, expected
     if expected is None and predicate is None:
         raise ConfigError("final_state needs expected or predicate")
+    if predicate is not None:
+        require_predicate("final_state", predicate)
     try:
         # As the snapshot is: keys are texts, tuples are lists.
         wanted = json.loads(json.dumps(expected, allow_nan=False))
@@ -35,7 +37,7 @@ def final_state(expected: Any = None, *, predicate: Callable[[Any], bool] | None
         if log.final_state is None:
             return Finding(None, "there is no snapshot of the bot's state")
         against = list(differences(wanted, log.final_state)) if wanted is not None else []
-        if predicate is not None and not predicate(log.final_state):
+        if predicate is not None and not says_yes(predicate, log.final_state):
             against.append(f"{_name(predicate)} says no to it")
         more = f"; and {len(against) - _SHOWN} more" if len(against) > _SHOWN else ""
         return Finding(not against, "", "; ".join(against[:_SHOWN]) + more)

@@ -8,7 +8,7 @@ from typing import Any
 from ..conversation import ConversationLog
 from ..errors import ConfigError
 from ..transcript import ToolInvocation, Transcript
-from .contract import Check, EvidenceError, Finding, ReasonedCheck
+from .contract import Check, EvidenceError, Finding, ReasonedCheck, require_predicate, says_yes
 from .evidence import UNPLACED_CALLS, Evidence, EvidencedCheck
 from .logic import conjunction
 from .matching import compiled, differences, shown
@@ -64,6 +64,8 @@ def tool_called_with(
     """
     if args is None and matching is None and predicate is None:
         raise ConfigError("tool_called_with needs args, matching or predicate; to ask for no more: tool_was_called")
+    if predicate is not None:
+        require_predicate("tool_called_with", predicate)
     patterns = {key: compiled(pattern) for key, pattern in (matching or {}).items()}
 
     def fits(call: ToolInvocation) -> bool:
@@ -71,7 +73,7 @@ def tool_called_with(
             return False
         if not all(key in call.args and found.search(_text(call.args[key])) for key, found in patterns.items()):
             return False
-        return predicate is None or bool(predicate(call.args))
+        return predicate is None or says_yes(predicate, call.args)
 
     def test(transcript: Transcript, _: ConversationLog) -> bool:
         calls = calls_of(transcript, tool_name)

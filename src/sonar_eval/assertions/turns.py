@@ -9,7 +9,7 @@ from typing import Any
 from ..conversation import ConversationLog
 from ..errors import ConfigError
 from ..transcript import Transcript
-from .contract import Check, EvidenceError, Finding, ReasonedCheck, find, label_of
+from .contract import Check, EvidenceError, Finding, ReasonedCheck, find, label_of, require_check
 from .evidence import UNPLACED_CALLS
 
 _ROWS = ("runs", "spans", "content")
@@ -43,8 +43,7 @@ def at_turn(turn: int, of: Check) -> Check:
     """
     if isinstance(turn, bool) or not isinstance(turn, int) or turn == 0:
         raise ConfigError(f"at_turn counts turns from 1, or from the end with -1, got {turn!r}")
-    if not callable(of):
-        raise ConfigError(f"at_turn needs a check, got {of!r}")
+    require_check("at_turn", of)
 
     def reason(transcript: Transcript, log: ConversationLog) -> Finding:
         place = turn - 1 if turn > 0 else log.turns_taken + turn
