@@ -348,6 +348,13 @@ def test_a_check_of_ones_own_can_say_that_it_does_not_know():
     assert (result.passed, result.unknown, result.detail) == (False, True, "unknown: the log of the door is missing")
 
 
+@pytest.mark.parametrize("make", [bot_said, bot_never_said])
+@pytest.mark.parametrize("pattern", ["", "(", None, 5, b"paid", ["paid"]])
+def test_what_is_no_pattern_or_an_empty_one_is_refused_when_the_check_is_made(make, pattern):
+    with pytest.raises(ConfigError, match=r"regular expression|needs a pattern"):
+        make(pattern)
+
+
 def test_every_check_that_a_configuration_can_name_is_there():
     assert sorted(CHECKS) == [
         "all_of",

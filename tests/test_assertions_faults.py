@@ -153,7 +153,24 @@ def test_by_default_the_words_for_failing_are_english(text, tells):
     assert bool(compiled(TOLD, case=False).search(text)) is tells
 
 
-@pytest.mark.parametrize("arguments", [{"told": "("}, {"told": []}, {"told": [1]}, {"alternatives": "cash"}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"told": "("},
+        {"told": []},
+        {"told": [1]},
+        {"told": [" "]},
+        {"told": 5},
+        {"told": ""},
+        {"told": "failed|"},
+        {"alternatives": "cash"},
+        {"alternatives": None},
+        {"alternatives": [["cash"]]},
+        {"alternatives": [""]},
+        {"tool": ["pay"]},
+        {"tool": ""},
+    ],
+)
 def test_what_makes_no_sense_cannot_be_asked_for(arguments):
     with pytest.raises(ConfigError):
         recovered_from_fault(**arguments)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fakes import judge_check, trace_of
-from sonar_eval import ConfigError, ConversationLog, Severity, Turn, max_cost, max_latency, negate
+from sonar_eval import (
+    ConfigError,
+    ConversationLog,
+    Severity,
+    Turn,
+    max_cost,
+    max_latency,
+    max_total_tokens,
+    max_turns,
+    negate,
+)
 from sonar_eval.usage import Spend
 
 
@@ -92,6 +103,12 @@ def test_a_cost_too_high_is_told():
     assert judge_check(max_cost(0.02), trace_of(), cost(bot=0.5)).detail == "it cost 0.5 USD, at most 0.02 USD wanted"
 
 
+@pytest.mark.parametrize("number", [np.int64(3), np.float64(3), 3.0])
+def test_a_limit_may_be_any_kind_of_number(number):
+    assert verdict(max_turns(number), took(0.1, 0.1, 0.1)) is True
+    assert verdict(max_latency(number), took(0.1)) is True
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -101,6 +118,10 @@ def test_a_cost_too_high_is_told():
         (lambda: max_latency(1, quantile=0), "quantile must lie above 0"),
         (lambda: max_latency(1, quantile=90), "quantile must lie above 0"),
         (lambda: max_cost(True), "got True"),
+        (lambda: max_turns("3"), "max_turns needs a number of 0 or more, got '3'"),
+        (lambda: max_turns(-1), "got -1"),
+        (lambda: max_total_tokens(None), "max_total_tokens needs a number of 0 or more, got None"),
+        (lambda: max_total_tokens(float("nan")), "got nan"),
         (lambda: max_cost(1, role="judge"), "role must be bot, simulator or total"),
     ],
 )

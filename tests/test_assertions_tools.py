@@ -249,8 +249,26 @@ def test_a_call_that_must_not_be_is_shown_with_its_arguments():
         (lambda: tool_call_count("pay", at_least=3, at_most=2), "at_least 3 is more than at_most 2"),
         (lambda: tool_order(["pay"]), "two tools or more"),
         (lambda: tool_order("pay"), "two tools or more"),
+        (lambda: tool_order(["pay", " "]), "two tools or more"),
+        (lambda: tool_order(None), "two tools or more, got None"),
+        (lambda: tool_called_with("pay", {"amount"}), "args must be a mapping of arguments, got"),
+        (lambda: tool_called_with("pay", matching=["5"]), "matching must be a mapping of arguments, got"),
+        (lambda: tool_called_with("pay", matching={"a": b"5"}), "is no regular expression"),
     ],
 )
 def test_a_check_that_makes_no_sense_cannot_be_made(make, said):
     with pytest.raises(ConfigError, match=said):
         make()
+
+
+@pytest.mark.parametrize("name", [["pay", "refund"], ("pay",), None, "", " ", 5, b"pay", tool_was_called])
+def test_what_is_no_name_of_a_tool_is_refused_since_no_call_would_ever_bear_it(name):
+    makers = {
+        "tool_was_called": lambda: tool_was_called(name),
+        "tool_not_called": lambda: tool_not_called(name),
+        "tool_called_with": lambda: tool_called_with(name, {"amount": 5}),
+        "tool_call_count": lambda: tool_call_count(name, at_most=0),
+    }
+    for check, make in makers.items():
+        with pytest.raises(ConfigError, match=f"{check} needs the name of one tool, got"):
+            make()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..conversation import ConversationLog
@@ -14,7 +14,7 @@ from .contract import Check, EvidenceError, Finding, ReasonedCheck
 from .evidence import Evidence, gap
 from .logic import conjunction, disjunction
 from .matching import compiled
-from .naming import suggestion
+from .naming import is_name, require_name, suggestion
 from .turns import turns_of_traces
 
 TOLD = (
@@ -38,7 +38,9 @@ def recovered_from_fault(
     worked, of the same tool or of one of `alternatives`; a delayed call that worked succeeded itself. `tool` looks at
     the faults of one tool alone. Where no fault took place it is unknown: not exercised.
     """
-    if isinstance(alternatives, str):
+    if tool is not None:
+        require_name("recovered_from_fault", tool)
+    if isinstance(alternatives, str) or not isinstance(alternatives, Collection) or not all(map(is_name, alternatives)):
         raise ConfigError(f"recovered_from_fault: alternatives must be a list of tools, got {alternatives!r}")
     words = _words(told)
 
@@ -53,9 +55,18 @@ def recovered_from_fault(
 
 
 def _words(told: str | Sequence[str] | None) -> re.Pattern[str]:
-    if told is None or isinstance(told, str):
-        return compiled(TOLD if told is None else told, case=False)
-    if not told or not all(isinstance(phrase, str) and phrase for phrase in told):
+    if told is None:
+        return compiled(TOLD, case=False)
+    if isinstance(told, str):
+        words = compiled(told, case=False)
+        if words.search(""):
+            raise ConfigError(f"recovered_from_fault: told {told!r} is found in any message, even an empty one")
+        return words
+    if (
+        not told
+        or not isinstance(told, Collection)
+        or not all(isinstance(words, str) and words.strip() for words in told)
+    ):
         raise ConfigError(f"recovered_from_fault: told must be a pattern or a list of phrases, got {told!r}")
     return compiled("|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in told), case=False)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal
 
 from ..conversation import ConversationLog
 from ..errors import ConfigError
@@ -16,6 +17,7 @@ from .evidence import Evidence, EvidencedCheck
 
 def max_turns(limit: int) -> Check:
     """Hold when the conversation took at most `limit` turns."""
+    _positive("max_turns", limit)
     return EvidencedCheck(
         f"max_turns({limit})",
         lambda _, log: log.turns_taken <= limit,
@@ -25,6 +27,7 @@ def max_turns(limit: int) -> Check:
 
 def max_total_tokens(limit: int) -> Check:
     """Hold when prompt and completion tokens add up to at most `limit`."""
+    _positive("max_total_tokens", limit)
     return EvidencedCheck(
         f"max_total_tokens({limit})",
         lambda transcript, _: sum(transcript.tokens()) <= limit,
@@ -38,7 +41,7 @@ def max_latency(seconds: float, *, quantile: float = 1.0) -> Check:
 
     A turn whose time is not known may have been quick or slow: unknown, where that matters.
     """
-    _positive("max_latency", seconds)
+    seconds = _positive("max_latency", seconds)
     if isinstance(quantile, bool) or not isinstance(quantile, int | float) or not 0 < quantile <= 1:
         raise ConfigError(f"max_latency: quantile must lie above 0 and not above 1, got {quantile!r}")
     which = "the slowest turn" if quantile == 1 else f"quantile {quantile:g} of the turns"
@@ -72,7 +75,7 @@ def max_cost(usd: float, *, role: Literal["bot", "simulator", "total"] = "bot") 
 
     Unknown when the provider did not tell the tokens, or no price is known. The judge is asked only later.
     """
-    _positive("max_cost", usd)
+    usd = _positive("max_cost", usd)
     if role not in ("bot", "simulator", "total"):
         raise ConfigError(f"max_cost: role must be bot, simulator or total, got {role!r}")
 
@@ -91,6 +94,7 @@ def max_cost(usd: float, *, role: Literal["bot", "simulator", "total"] = "bot") 
     return ReasonedCheck(f"max_cost({usd:g}{'' if role == 'bot' else f', role={role}'})", reason)
 
 
-def _positive(what: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+def _positive(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
         raise ConfigError(f"{what} needs a number of 0 or more, got {value!r}")
+    return float(value)

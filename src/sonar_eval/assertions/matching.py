@@ -56,8 +56,13 @@ def shown(value: Any, limit: int = 300) -> str:
 
 
 def compiled(pattern: str, *, case: bool = True) -> re.Pattern[str]:
-    """Compile a pattern; raises `ConfigError` when it is no regular expression."""
+    """Compile a pattern; raises `ConfigError` when it is no regular expression over texts."""
+    if not isinstance(pattern, str | re.Pattern):
+        raise ConfigError(f"{pattern!r} is no regular expression: it must be a text")
     try:
-        return re.compile(pattern, 0 if case else re.IGNORECASE)
-    except (re.error, TypeError) as error:
+        found = re.compile(pattern, 0 if case else re.IGNORECASE)
+        # Bytes make a pattern too, one that no text can be held against.
+        found.search("")
+        return found
+    except (re.error, TypeError, ValueError) as error:
         raise ConfigError(f"{pattern!r} is no regular expression: {error}") from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from ..conversation import ConversationLog
+from ..errors import ConfigError
 from .contract import Check
 from .evidence import EvidencedCheck
 from .matching import compiled
@@ -14,7 +17,7 @@ def bot_said(pattern: str, *, turn: int | None = None, case: bool = False) -> Ch
 
     Upper and lower case are told apart only with `case`. `turn` looks at one turn alone, see `at_turn`.
     """
-    found = compiled(pattern, case=case)
+    found = _sought("bot_said", pattern, case)
     check = EvidencedCheck(
         f"bot_said({pattern!r})",
         lambda _, log: found.search(log.bot_said()) is not None,
@@ -28,7 +31,7 @@ def bot_never_said(pattern: str, *, turn: int | None = None, case: bool = False)
 
     Upper and lower case are told apart only with `case`. `turn` looks at one turn alone, see `at_turn`.
     """
-    sought = compiled(pattern, case=case)
+    sought = _sought("bot_never_said", pattern, case)
 
     def found(log: ConversationLog) -> str:
         match = sought.search(log.bot_said())
@@ -40,6 +43,12 @@ def bot_never_said(pattern: str, *, turn: int | None = None, case: bool = False)
         explain=lambda _, log: f"the bot said {found(log)!r}",
     )
     return check if turn is None else at_turn(turn, check)
+
+
+def _sought(what: str, pattern: str, case: bool) -> re.Pattern[str]:
+    if pattern == "":
+        raise ConfigError(f"{what} needs a pattern: an empty one is found in whatever is said")
+    return compiled(pattern, case=case)
 
 
 def conversation_finished() -> Check:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..conversation import ConversationLog
@@ -12,7 +12,7 @@ from .contract import Check, EvidenceError, Finding, ReasonedCheck, require_pred
 from .evidence import UNPLACED_CALLS, Evidence, EvidencedCheck
 from .logic import conjunction
 from .matching import compiled, differences, shown
-from .naming import suggestion
+from .naming import is_name, require_name, suggestion
 
 _SHOWN_CALLS = 5
 
@@ -31,6 +31,7 @@ def not_called(transcript: Transcript, tool_name: str) -> str:
 
 def tool_was_called(tool_name: str) -> Check:
     """Hold when the tool was called at least once, whatever came of it."""
+    require_name("tool_was_called", tool_name)
     return EvidencedCheck(
         f"tool_was_called({tool_name})",
         lambda transcript, _: bool(calls_of(transcript, tool_name)),
@@ -41,6 +42,7 @@ def tool_was_called(tool_name: str) -> Check:
 
 def tool_not_called(tool_name: str) -> Check:
     """Hold when the tool was never called."""
+    require_name("tool_not_called", tool_name)
     return EvidencedCheck(
         f"tool_not_called({tool_name})",
         lambda transcript, _: not calls_of(transcript, tool_name),
@@ -62,10 +64,8 @@ def tool_called_with(
     alone. `matching` are regular expressions to be found in arguments, upper and lower case told apart.
     `predicate` is handed the arguments. Arguments that the trace does not show in full refute nothing.
     """
-    if args is None and matching is None and predicate is None:
-        raise ConfigError("tool_called_with needs args, matching or predicate; to ask for no more: tool_was_called")
-    if predicate is not None:
-        require_predicate("tool_called_with", predicate)
+    require_name("tool_called_with", tool_name)
+    _require_conditions(args, matching, predicate)
     patterns = {key: compiled(pattern) for key, pattern in (matching or {}).items()}
 
     def fits(call: ToolInvocation) -> bool:
@@ -96,6 +96,16 @@ def tool_called_with(
     )
 
 
+def _require_conditions(args: Any, matching: Any, predicate: Any) -> None:
+    if args is None and matching is None and predicate is None:
+        raise ConfigError("tool_called_with needs args, matching or predicate; to ask for no more: tool_was_called")
+    for name, value in (("args", args), ("matching", matching)):
+        if value is not None and not isinstance(value, Mapping):
+            raise ConfigError(f"tool_called_with: {name} must be a mapping of arguments, got {value!r}")
+    if predicate is not None:
+        require_predicate("tool_called_with", predicate)
+
+
 def _wanted(args: Any, matching: Any, predicate: Any) -> str:
     parts = [shown(dict(args))] if args is not None else []
     parts += [f"matching {shown(dict(matching))}"] if matching is not None else []
@@ -117,6 +127,7 @@ def tool_call_count(
     tool_name: str, *, exactly: int | None = None, at_least: int | None = None, at_most: int | None = None
 ) -> Check:
     """Hold when the tool was called that many times, retries by the bot's framework and failed calls included."""
+    require_name("tool_call_count", tool_name)
     if exactly is not None and (at_least, at_most) != (None, None):
         raise ConfigError("tool_call_count takes exactly, or at_least and at_most, not both")
     low, high = (at_least, at_most) if exactly is None else (exactly, exactly)
@@ -166,8 +177,8 @@ def tool_order(tools: Sequence[str], *, strict: bool = False) -> Check:
 
     Others may lie between, calls of the same tools too; with `strict` each follows directly on the one before.
     """
-    wanted = list(tools)
-    if isinstance(tools, str) or len(wanted) < 2 or not all(isinstance(name, str) for name in wanted):
+    wanted = [] if isinstance(tools, str) or not isinstance(tools, Iterable) else list(tools)
+    if len(wanted) < 2 or not all(map(is_name, wanted)):
         raise ConfigError(f"tool_order needs the names of two tools or more, got {tools!r}")
     found = _directly if strict else _in_order
 
