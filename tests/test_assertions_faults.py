@@ -69,6 +69,14 @@ def test_the_bot_recovers_by_telling_the_user_or_by_a_later_call_that_works(told
     assert verdict(recovered_from_fault(), told) is held
 
 
+def test_a_call_counts_as_later_by_its_time_and_not_by_its_row():
+    rows = [span("pay", 1, started_at="2026-01-01T12:00:00Z"), span("pay", 2, fault="error")]
+    for at, held in (("2026-01-01T11:00:00Z", True), ("2026-01-01T13:00:00Z", False)):
+        rows[1]["started_at"] = at
+        assert verdict(recovered_from_fault(), story(rows, FINE)) is held
+        assert verdict(recovered_from_fault(), story(rows[::-1], FINE)) is held
+
+
 def test_a_bot_that_hides_a_fault_is_told_of():
     assert judge_check(recovered_from_fault(), *story([PAY_FAILS], FINE)).detail == (
         "after the fault in pay the bot neither told the user nor succeeded another way"

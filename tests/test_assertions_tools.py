@@ -171,6 +171,32 @@ def test_an_order_of_calls_is_found_with_others_between_unless_it_is_strict(orde
     assert (result.passed, result.unknown, bool(result.detail)) == (held, False, not held)
 
 
+def started(name, at):
+    return tool_span(name, started_at=at)
+
+
+NOON = "2026-01-01T12:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("rows", "order"),
+    [
+        ([started("b", "2026-01-01T12:00:00.5Z"), started("a", "2026-01-01T12:00:00Z")], ["a", "b"]),
+        ([started("b", NOON), started("a", "2026-01-01T12:30:00+01:00")], ["a", "b"]),
+        ([started("b", NOON), started("a", "2026-01-01T11:59:59")], ["a", "b"]),
+        ([started("a", NOON), started("b", NOON)], ["a", "b"]),
+        # where one tells no time, the rows decide
+        ([started("a", NOON), started("b", "2026-01-01T11:00:00Z"), started("c", None)], ["a", "b"]),
+        ([started("a", NOON), started("b", "once")], ["a", "b"]),
+        ([started("a", NOON), started("b", 5)], ["a", "b"]),
+    ],
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_calls_are_ordered_by_the_time_they_started_wherever_their_rows_stand(rows, order, strict):
+    assert verdict(tool_order(order, strict=strict), trace_of(*rows)) is True
+    assert verdict(tool_order(order[::-1], strict=strict), trace_of(*rows)) is False
+
+
 @pytest.mark.parametrize(
     ("order", "strict", "held"),
     [(["a", "b"], False, True), (["b", "a"], False, None), (["a", "b"], True, None), (["b", "a"], True, None)],

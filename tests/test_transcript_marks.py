@@ -51,6 +51,11 @@ def test_marks_of_the_bot_s_own_are_left_as_they_are():
     assert mark_faults(transcript, [fired(0), fired(1)], {"pay": 2}) is transcript
 
 
+def test_calls_are_counted_by_the_time_they_started():
+    late, early = {**WORKED, "started_at": "2026-01-01T12:00:00Z"}, {**FAILED, "started_at": "2026-01-01T11:00:00Z"}
+    assert marks(mark_faults(trace_of(late, early), [fired(0)], {"pay": 2})) == [None, 0]
+
+
 def test_spans_are_told_apart_by_their_trace_too():
     twin = {**FAILED, "trace_id": "t2", "tool_name": "look"}
     assert marks(mark_faults(trace_of(twin, FAILED), [fired()], {"pay": 1})) == [None, 0]

@@ -45,7 +45,7 @@ def recovered_from_fault(
     words = _words(told)
 
     def reason(transcript: Transcript, log: ConversationLog) -> Finding:
-        calls = transcript.tool_calls
+        calls = transcript.calls_by_start
         hit = [place for place, call in enumerate(calls) if call.fault and tool in (None, call.name)]
         if not hit:
             return Finding(None, _not_exercised(calls, tool))

@@ -175,7 +175,7 @@ def _count_check(tool_name: str, wanted: str, within: Callable[[int], bool], *, 
 def tool_order(tools: Sequence[str], *, strict: bool = False) -> Check:
     """Hold when calls of these tools can be found one after the other, by the time they started.
 
-    Others may lie between, calls of the same tools too; with `strict` each follows directly on the one before.
+    Where the trace does not tell that of every call, they go by the order of its rows. Others may lie between, calls of the same tools too; with `strict` each follows directly on the one before.
     """
     wanted = [] if isinstance(tools, str) or not isinstance(tools, Iterable) else list(tools)
     if len(wanted) < 2 or not all(map(is_name, wanted)):
@@ -183,7 +183,7 @@ def tool_order(tools: Sequence[str], *, strict: bool = False) -> Check:
     found = _directly if strict else _in_order
 
     def explain(transcript: Transcript, _: ConversationLog) -> str:
-        called = [call.name for call in transcript.tool_calls]
+        called = [call.name for call in transcript.calls_by_start]
         absent = next((name for name in wanted if name not in called), None)
         if absent is not None:
             return not_called(transcript, absent)
@@ -191,7 +191,7 @@ def tool_order(tools: Sequence[str], *, strict: bool = False) -> Check:
 
     return EvidencedCheck(
         f"tool_order({', '.join(wanted)}{', strict' if strict else ''})",
-        lambda transcript, _: found(wanted, [call.name for call in transcript.tool_calls]),
+        lambda transcript, _: found(wanted, [call.name for call in transcript.calls_by_start]),
         # A call that is not here may lie between two that are.
         Evidence.ABSENCE if strict else Evidence.NONE,
         explain,

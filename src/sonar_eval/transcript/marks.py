@@ -19,7 +19,7 @@ def mark_faults(transcript: Transcript, firings: Sequence[Firing], calls_seen: M
     than the interceptor saw, or a call that was made to fail and did not.
     """
     marks: dict[tuple[str, str | None], dict[str, Any]] = {}
-    calls = transcript.tool_calls if firings else []
+    calls = transcript.calls_by_start if firings else []
     for target in {firing.target for firing in firings}:
         mine = [call for call in calls if call.name == target]
         if len(mine) == calls_seen.get(target, 0) and not any(call.fault for call in mine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 _ANSWER = "final_answer"
@@ -75,6 +76,15 @@ class Transcript:
             and not (span.get("tool_name") == _ANSWER and span.get("trace_id") in answering)
         ]
 
+    @property
+    def calls_by_start(self) -> list[ToolInvocation]:
+        """List the calls of tools by the time they started; in the order of the rows, where one tells no time."""
+        calls = self.tool_calls
+        starts = [start for call in calls if (start := _moment(call.started_at)) is not None]
+        if len(starts) < len(calls):
+            return calls
+        return [calls[place] for place in sorted(range(len(calls)), key=starts.__getitem__)]
+
     def _traces_answering_by_tool(self) -> set[Any]:
         """Find the traces of the framework that hands its answer over as if it were a tool call."""
         return {
@@ -120,6 +130,14 @@ class Transcript:
             for row in self.content
             if row.get("span_id") == span_id and (trace_id is None or row.get("trace_id") in (None, trace_id))
         ]
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _value(content: list[dict[str, Any]], kind: str) -> Any:
