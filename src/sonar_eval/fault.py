@@ -153,6 +153,7 @@ class Firing:
     target: str
     action: Action
     call_index: int
+    """0-based per target, by the count of whoever kept it: one interceptor, or the ledger of the trial."""
 
 
 class FaultLedger:

@@ -9,6 +9,7 @@ import asyncio
 import copy
 import inspect
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -114,16 +115,20 @@ class ProxyInterceptor:
         self._clock = clock
         # Indices start anew with each interceptor, as they always did; the trial's ledger counts over all.
         self._own = FaultLedger()
+        self._counting = threading.Lock()
 
     def on_tool_call(self, call: ToolCall) -> InterceptDecision:
         """Count the call and return what the first matching rule says; the index given is ignored."""
-        index = self._own.count(call.target)
-        if self.spec.ledger is not None:
-            self.spec.ledger.count(call.target)
+        ledger = self.spec.ledger
+        with self._counting:
+            index = self._own.count(call.target)
+            overall = index if ledger is None else ledger.count(call.target)
         counted = replace(call, call_index=index)
         for position, rule in enumerate(self.spec.rules):
             if self._hits(position, rule, counted):
-                self._note(Firing(position, rule.target, rule.action, index))
+                self._own.note(Firing(position, rule.target, rule.action, index))
+                if ledger is not None:
+                    ledger.note(Firing(position, rule.target, rule.action, overall))
                 chance = draw(self.spec.seed_of(rule), position, index, "output")
                 return replace(_decision_for(rule, chance), rule=position, call_index=index)
         return InterceptDecision(DecisionKind.PASSTHROUGH, call_index=index)
@@ -137,11 +142,6 @@ class ProxyInterceptor:
         if rule.for_s is None:
             return picked
         return self._own.lasts(position, rule.for_s, self._clock(), begins=picked)
-
-    def _note(self, firing: Firing) -> None:
-        self._own.note(firing)
-        if self.spec.ledger is not None:
-            self.spec.ledger.note(firing)
 
     def call(self, target: str, tool: Callable[..., Any], /, **args: Any) -> Any:
         """Return `tool(**args)` of a plain function, or raise, delay, replace or spoil it as the spec says.

@@ -9,7 +9,7 @@ from typing import Any
 from ..conversation import ConversationLog
 from ..errors import ConfigError
 from ..interceptor import Action
-from ..transcript import ToolInvocation, Transcript
+from ..transcript import ToolInvocation, Transcript, unplaced_faults
 from .contract import Check, EvidenceError, Finding, ReasonedCheck
 from .evidence import Evidence, gap
 from .logic import conjunction, disjunction
@@ -36,7 +36,8 @@ def recovered_from_fault(
     Telling is a message, in the turn of the fault or later, that matches `told`: a regular expression, or a list of
     phrases; upper and lower case alike (default: English words for failing). Succeeding is a later call that
     worked, of the same tool or of one of `alternatives`; a delayed call that worked succeeded itself. `tool` looks at
-    the faults of one tool alone. Where no fault took place it is unknown: not exercised.
+    the faults of one tool alone. Where no fault took place it is unknown: not exercised; and so it is where a fault
+    did, and the trace does not tell which call it hit.
     """
     if tool is not None:
         require_name("recovered_from_fault", tool)
@@ -47,9 +48,18 @@ def recovered_from_fault(
     def reason(transcript: Transcript, log: ConversationLog) -> Finding:
         calls = transcript.calls_by_start
         hit = [place for place, call in enumerate(calls) if call.fault and tool in (None, call.name)]
-        if not hit:
+        unplaced = [name for name in unplaced_faults(transcript) if tool in (None, name)]
+        if not hit and not unplaced:
             return Finding(None, _not_exercised(calls, tool))
-        return conjunction([_recovery(transcript, log, calls, place, words, alternatives) for place in hit])
+        return conjunction(
+            [
+                *(_recovery(transcript, log, calls, place, words, alternatives) for place in hit),
+                *(
+                    Finding(None, f"which call of {name} a fault hit cannot be told from the trace")
+                    for name in unplaced
+                ),
+            ]
+        )
 
     return ReasonedCheck(f"recovered_from_fault({tool or ''})", reason)
 

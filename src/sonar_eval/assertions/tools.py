@@ -175,7 +175,8 @@ def _count_check(tool_name: str, wanted: str, within: Callable[[int], bool], *, 
 def tool_order(tools: Sequence[str], *, strict: bool = False) -> Check:
     """Hold when calls of these tools can be found one after the other, by the time they started.
 
-    Where the trace does not tell that of every call, they go by the order of its rows. Others may lie between, calls of the same tools too; with `strict` each follows directly on the one before.
+    Where the trace does not tell that of every call, they go by the order of its rows. Others may lie between, calls
+    of the same tools too; with `strict` each follows directly on the one before.
     """
     wanted = [] if isinstance(tools, str) or not isinstance(tools, Iterable) else list(tools)
     if len(wanted) < 2 or not all(map(is_name, wanted)):

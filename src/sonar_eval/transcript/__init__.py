@@ -3,7 +3,7 @@
 from ..errors import EmptyTranscriptError
 from .client import Expectation, IngestClient
 from .dialogue import turns_of
-from .marks import carry_marks, mark_faults
+from .marks import carry_marks, mark_faults, unplaced_faults
 from .view import ToolInvocation, Transcript
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "carry_marks",
     "mark_faults",
     "turns_of",
+    "unplaced_faults",
 ]
