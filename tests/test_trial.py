@@ -69,6 +69,45 @@ def asserting(check, severity=Severity.SAFETY_CRITICAL):
     return [Assertion("it", severity, check)]
 
 
+class CallingBot(RecordingBot):
+    """Pay at each message; what goes wrong is told the user, passed on or wrapped."""
+
+    def __init__(self, on_error):
+        super().__init__()
+        self.on_error = on_error
+
+    async def setup_trial(self, ctx):
+        return Session(ctx.conversation_id, ctx.interceptor)
+
+    async def send(self, session, user_msg, media=None, **extra):
+        try:
+            return Delivered((session.handle.call("pay", lambda order: "paid", order=5),))
+        except Exception as error:
+            if self.on_error == "tell":
+                return Delivered(("It failed.",))
+            if self.on_error == "wrap":
+                raise RuntimeError("no luck") from error
+            raise
+
+
+@pytest.mark.parametrize("on_error", ["tell", "wrap", "pass on"])
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [
+        (lambda call: call.args["amount"] > 5, "KeyError: 'amount'"),
+        (lambda call: (False, "because"), "TypeError: it answered with a tuple, which is neither yes nor no"),
+        (lambda call: next(iter(())), "StopIteration"),
+    ],
+)
+def test_a_fault_rule_that_fails_is_the_harness_s_failure_whatever_the_bot_makes_of_it(on_error, when, said):
+    faults = FaultSpec((FaultRule("look", Action.ERROR), FaultRule("pay", Action.ERROR, when=when)))
+    trial = the_trial(make_scenario(faults=faults, scripted_messages=["a", "b"]), bot=CallingBot(on_error))
+    assert (trial.outcome, trial.failure.owner, trial.failure.step) == (Outcome.ERRORED, Owner.HARNESS, "fault rule")
+    assert f"fault rule 1 (error for 'pay'): its `when` raised {said}" in trial.failure.message
+    assert trial.failure.message.count("fault rule") == 1
+    assert trial.assertions == []
+
+
 class FaultyIngest(FixedIngest):
     """Never has a transcript to pull; `fetch` gives what there is."""
 

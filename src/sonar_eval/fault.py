@@ -164,6 +164,7 @@ class FaultLedger:
         self._seen: dict[str, int] = {}
         self._firings: list[Firing] = []
         self._began: dict[int, float] = {}
+        self._mistakes: list[str] = []
 
     def count(self, target: str) -> int:
         """Count a call of `target` and return how many there were before it."""
@@ -185,6 +186,18 @@ class FaultLedger:
                     return False
                 self._began[rule] = now
             return now - self._began[rule] <= for_s
+
+    def note_mistake(self, said: str) -> None:
+        """Note that a rule could not be followed, whatever the bot makes of it."""
+        with self._lock:
+            if said not in self._mistakes:
+                self._mistakes.append(said)
+
+    @property
+    def mistakes(self) -> tuple[str, ...]:
+        """What was wrong with the rules themselves: no failure of the bot's."""
+        with self._lock:
+            return tuple(self._mistakes)
 
     @property
     def firings(self) -> tuple[Firing, ...]:

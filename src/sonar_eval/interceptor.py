@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from .errors import InjectedFault
+from .errors import HarnessError, InjectedFault, describe
 from .fault import (
     Action,
     FaultLedger,
@@ -118,7 +118,10 @@ class ProxyInterceptor:
         self._counting = threading.Lock()
 
     def on_tool_call(self, call: ToolCall) -> InterceptDecision:
-        """Count the call and return what the first matching rule says; the index given is ignored."""
+        """Count the call and return what the first matching rule says; the index given is ignored.
+
+        Raises `HarnessError` for a rule whose `when` fails, and notes that in the ledger.
+        """
         ledger = self.spec.ledger
         with self._counting:
             index = self._own.count(call.target)
@@ -136,7 +139,14 @@ class ProxyInterceptor:
     def _hits(self, position: int, rule: FaultRule, call: ToolCall) -> bool:
         if call.target != rule.target:
             return False
-        picked = rule.matches(call)
+        try:
+            picked = rule.matches(call)
+        except Exception as error:
+            said = f"fault rule {position} ({rule.action} for {rule.target!r}): its `when` raised {describe(error)}"
+            if self.spec.ledger is not None:
+                # A bot that takes it for a failure of the tool would hide it.
+                self.spec.ledger.note_mistake(said)
+            raise HarnessError(said, step="fault rule") from error
         if picked and rule.probability is not None:
             picked = draw(self.spec.seed_of(rule), position, call.call_index, "hit") < rule.probability
         if rule.for_s is None:

@@ -111,6 +111,10 @@ async def run_trial(
         # Nothing is awaited from here on: whatever cancelled the task may do so again.
         owner, step = crossed(error) or (Owner.HARNESS, "trial")
         story.failure = border_error(owner, "CancelledError: it cancelled the task of its trial", step=step)
+    ledger = story.context.faults.ledger
+    if ledger is not None and ledger.mistakes:
+        # Whatever came of the call: the rule is not the bot's.
+        story.failure = HarnessError("; ".join(ledger.mistakes), step="fault rule")
     story.warnings += [*map(str, story.log.role_breaks), *story.log.unfilled()]
     result = await _judge(parts, scenario, story)
     result.started_at, result.duration_s = started_at, time.perf_counter() - started
