@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections import namedtuple
 
 import pytest
 
@@ -78,6 +79,8 @@ def test_what_is_neither_json_nor_text_is_made_text_first():
         ('{"a": 1, "b": 2}', '{"a": 1,'),
         (b"abcd", b"ab"),
         ("x", ""),
+        ("ab\n\n", "a"),
+        (" \n", " "),
         (7, None),
         ("", None),
         ({}, None),
@@ -87,7 +90,19 @@ def test_a_truncated_output_has_lost_its_end(output, left):
     assert Truncation(0.5)(output) == left
 
 
-def test_truncated_json_text_can_no_longer_be_read():
-    for keep in (0.1, 0.5, 0.99):
+@pytest.mark.parametrize("text", [json.dumps(MENU), '{"ok": true}\n', "[1]\r\n \t ", " []\n", b'{"ok": true}\n\n'])
+def test_truncated_json_text_can_no_longer_be_read(text):
+    for keep in (0, 0.1, 0.5, 0.95, 0.99, 0.999):
         with pytest.raises(ValueError, match=":"):
-            json.loads(Truncation(keep)(json.dumps(MENU)))
+            json.loads(Truncation(keep)(text))
+
+
+Point = namedtuple("Point", "x y")
+
+
+@pytest.mark.parametrize("point", [Point(1, 2), Point("x", Point(2, 3))])
+def test_a_named_tuple_stays_one(point):
+    (damaged,) = Corruption(1)([point])
+    assert type(damaged) is Point
+    assert damaged != point
+    assert Corruption(1)({"rows": (point,)})["rows"] != (point,)

@@ -49,8 +49,8 @@ class Corruption:
 class Truncation:
     """Keep the first part of an output, `keep` of it, and always less than all.
 
-    Text (JSON or not) and bytes are cut anywhere, a list loses its last items, an object its last keys; a
-    number, true or false is gone, and so is what is empty.
+    Text (JSON or not) and bytes are cut anywhere before the blanks at their end, a list loses its last items, an
+    object its last keys; a number, true or false is gone, and so is what is empty.
     """
 
     keep: float
@@ -60,7 +60,9 @@ class Truncation:
         value = _plain(output)
         if not isinstance(value, str | bytes | list | tuple | dict) or not value:
             return None
-        kept = min(int(len(value) * self.keep), len(value) - 1)
+        # To lose no more than the blanks at its end is no damage.
+        whole = len(value.rstrip()) or len(value) if isinstance(value, str | bytes) else len(value)
+        kept = min(int(len(value) * self.keep), whole - 1)
         return dict(list(value.items())[:kept]) if isinstance(value, dict) else value[:kept]
 
 
@@ -95,7 +97,9 @@ def _rebuilt(value: Any, path: _Path, chosen: set[_Path], chance: random.Random)
     if isinstance(value, dict):
         return {key: _rebuilt(inner, (*path, key), chosen, chance) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)([_rebuilt(inner, (*path, place), chosen, chance) for place, inner in enumerate(value)])
+        # A named tuple is not made of a list as its kin are.
+        make = getattr(type(value), "_make", type(value))
+        return make([_rebuilt(inner, (*path, place), chosen, chance) for place, inner in enumerate(value)])
     return _wrong(value, chance) if path in chosen else value
 
 
