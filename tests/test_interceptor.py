@@ -1,6 +1,7 @@
 import asyncio
 import sys
 import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -363,6 +364,43 @@ def test_the_tools_own_error_leaves_a_plain_call_with_its_decision():
     with pytest.raises(LookupError) as caught:
         interceptor.call("pay", broken, amount=5)
     assert caught.value.sonar_decision.kind is DecisionKind.DELAY
+
+
+@dataclass(frozen=True)
+class Declined(Exception):
+    code: int
+
+
+class Sealed(Exception):
+    __slots__ = ()
+
+    @property
+    def sonar_decision(self):
+        return "mine"
+
+    def __setattr__(self, name, value):
+        raise ValueError("sealed")
+
+
+@pytest.mark.parametrize("rules", [(), (FaultRule("pay", Action.LATENCY),)])
+@pytest.mark.parametrize("error", [Declined(5), Sealed("no")])
+def test_an_error_that_takes_no_attribute_leaves_as_the_tool_raised_it(error, rules):
+    def broken(amount):
+        raise error
+
+    async def broken_later(amount):
+        raise error
+
+    interceptor = ProxyInterceptor(FaultSpec(rules))
+    with pytest.raises(type(error)) as caught:
+        interceptor.call("pay", broken, amount=5)
+    assert caught.value is error
+    for tool in (broken, broken_later):
+        with pytest.raises(type(error)) as caught:
+            run(interceptor.acall("pay", tool, amount=5))
+        assert caught.value is error
+    if isinstance(error, Declined):
+        assert error.sonar_decision.rule == (0 if rules else None)
 
 
 def test_a_decision_to_alter_carries_what_it_does_to_an_output():

@@ -12,6 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -177,7 +178,7 @@ class ProxyInterceptor:
         try:
             return _altered(tool(**args), decision), decision
         except Exception as error:
-            error.sonar_decision = decision  # type: ignore[attr-defined]
+            _attach(decision, error)
             raise
 
     async def run(
@@ -201,7 +202,7 @@ class ProxyInterceptor:
                 result = await result if inspect.isawaitable(result) else result
             return _altered(result, decision), decision
         except Exception as error:
-            error.sonar_decision = decision  # type: ignore[attr-defined]
+            _attach(decision, error)
             raise
 
     @property
@@ -251,6 +252,12 @@ def _instead(decision: InterceptDecision) -> Any:
         decision.value.sonar_decision = decision
         raise decision.value
     return decision.value
+
+
+def _attach(decision: InterceptDecision, error: Exception) -> None:
+    # Past a `__setattr__` of its own: a frozen one would raise in place of the tool's error.
+    with suppress(AttributeError, TypeError):
+        object.__setattr__(error, "sonar_decision", decision)
 
 
 def _altered(result: Any, decision: InterceptDecision) -> Any:
