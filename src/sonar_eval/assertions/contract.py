@@ -13,6 +13,12 @@ from ..predicate import says_nothing, unfit
 from ..transcript import Transcript
 
 Check = Callable[[Transcript, ConversationLog], bool]
+"""A function that says whether something held of one trial.
+
+It returns its answer at once; an async one is refused. The checks of a trial are called in a worker thread, of several
+trials at the same time: what may be used only in the thread that made it, such as a connection to SQLite (`sqlite3`
+raises, and the check is unknown), has to be opened within the check.
+"""
 
 
 class Severity(StrEnum):
