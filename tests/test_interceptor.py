@@ -2,6 +2,7 @@ import asyncio
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -363,6 +364,19 @@ def test_the_tools_own_error_leaves_a_plain_call_with_its_decision():
     interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.LATENCY),)))
     with pytest.raises(LookupError) as caught:
         interceptor.call("pay", broken, amount=5)
+    assert caught.value.sonar_decision.kind is DecisionKind.DELAY
+
+
+def find_nothing(amount):
+    return next(iter(()))
+
+
+@pytest.mark.parametrize("tool", [find_nothing, partial(find_nothing)])
+def test_a_tool_that_runs_out_of_what_it_looks_through_fails_and_keeps_nobody_waiting(tool):
+    interceptor = ProxyInterceptor(FaultSpec((FaultRule("pay", Action.LATENCY),)))
+    with pytest.raises(RuntimeError, match=r"(find_nothing|partial) raised StopIteration, as next") as caught:
+        run(asyncio.wait_for(interceptor.acall("pay", tool, amount=5), 20))
+    assert isinstance(caught.value.__cause__, StopIteration)
     assert caught.value.sonar_decision.kind is DecisionKind.DELAY
 
 

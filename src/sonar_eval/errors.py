@@ -25,8 +25,11 @@ An `LLMError` has no owner of its own: the border it crosses decides. At the bot
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Owner(StrEnum):
@@ -164,6 +167,22 @@ def crossed(error: BaseException | None) -> tuple[Owner, str] | None:
 def in_short(error: BaseException, limit: int = 300) -> str:
     """Describe an error in one line of at most `limit` characters, for a message that goes on."""
     return " ".join(describe(error).split())[:limit]
+
+
+async def in_thread(function: Callable[..., T], /, *args: Any, **named: Any) -> T:
+    """Call a plain function in a thread and return what it does; a `StopIteration` of it comes as `RuntimeError`.
+
+    No future can hold a `StopIteration`: whoever waits for it would wait for ever.
+    """
+    return await asyncio.to_thread(_without_stop, function, args, named)
+
+
+def _without_stop(function: Callable[..., T], args: Sequence[Any], named: Mapping[str, Any]) -> T:
+    try:
+        return function(*args, **named)
+    except StopIteration as error:
+        name = getattr(function, "__name__", None) or type(function).__name__
+        raise RuntimeError(f"{name} raised StopIteration, as next(…) does when there is nothing left") from error
 
 
 def _asked_to_stop() -> bool:

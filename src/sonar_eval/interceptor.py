@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from .errors import HarnessError, InjectedFault, describe
+from .errors import HarnessError, InjectedFault, describe, in_thread
 from .fault import (
     Action,
     FaultLedger,
@@ -186,8 +186,8 @@ class ProxyInterceptor:
     ) -> tuple[Any, InterceptDecision]:
         """Call `tool(**args)` under the spec and return its result with the decision.
 
-        A plain function runs in a thread. Raises what the fault or the tool raises; the decision is
-        then attached to the exception as `sonar_decision`.
+        A plain function runs in a thread. Raises what the fault or the tool raises, but `RuntimeError` for a
+        `StopIteration`; the decision is then attached to the exception as `sonar_decision`.
         """
         decision = self.on_tool_call(ToolCall(target, dict(args)))
         if decision.kind is DecisionKind.DELAY:
@@ -198,7 +198,7 @@ class ProxyInterceptor:
             if inspect.iscoroutinefunction(tool):
                 result = await tool(**args)
             else:
-                result = await asyncio.to_thread(tool, **args)
+                result = await in_thread(tool, **args)
                 result = await result if inspect.isawaitable(result) else result
             return _altered(result, decision), decision
         except Exception as error:
