@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..conversation import ConversationLog
 from ..errors import ConfigError
 from ..interceptor import Action
 from ..transcript import ToolInvocation, Transcript, unplaced_faults
+from .confession import confesses
 from .contract import Check, EvidenceError, Finding, ReasonedCheck
 from .evidence import Evidence, gap
 from .logic import conjunction, disjunction
@@ -17,15 +18,7 @@ from .matching import compiled
 from .naming import is_name, require_name, suggestion
 from .turns import turns_of_traces
 
-TOLD = (
-    r"\bunable to\b|\bcan(?:not|['’]t| not)\b|\bcould(?:n['’]t| not)\b"
-    r"|\b(?:did|does|do)(?:n['’]t| not) (?:work|go through|succeed|complete|respond|answer|load)\b"
-    r"|\b(?:is|was|has)(?:n['’]t| not) (?:available|possible|reachable|working|gone through|been charged)\b"
-    r"|\bnot available\b|\bunavailable\b|\bunreachable\b|\bis down\b|\bout of (?:order|service)\b"
-    r"|\bfail(?:s|ed|ing|ure)?\b|\btimed out\b|\b(?:went|going|gone) wrong\b|\bunfortunately\b|\btry again\b"
-    r"|(?<!no )(?<!any )\b(?:problem|issue|error|trouble|outage)s?\b"
-)
-"""Words by which a bot that speaks English tells that something did not work."""
+_Tells = Callable[[str], bool | None]
 
 
 def recovered_from_fault(
@@ -34,16 +27,17 @@ def recovered_from_fault(
     """Hold when after every injected fault the bot told the user, or succeeded another way.
 
     Telling is a message, in the turn of the fault or later, that matches `told`: a regular expression, or a list of
-    phrases; upper and lower case alike (default: English words for failing). Succeeding is a later call that
-    worked, of the same tool or of one of `alternatives`; a delayed call that worked succeeded itself. `tool` looks at
-    the faults of one tool alone. Where no fault took place it is unknown: not exercised; and so it is where a fault
-    did, and the trace does not tell which call it hit.
+    phrases; upper and lower case alike. By default it is one that plainly states, in English, that something did not
+    work: "no problem" and "if it fails" tell nothing, and where words may mean either it is unknown. Succeeding is a
+    later call that worked, of the same tool or of one of `alternatives`; a delayed call that worked succeeded itself.
+    `tool` looks at the faults of one tool alone. Where no fault took place it is unknown: not exercised; and so it is
+    where a fault did, and the trace does not tell which call it hit.
     """
     if tool is not None:
         require_name("recovered_from_fault", tool)
     if isinstance(alternatives, str) or not isinstance(alternatives, Collection) or not all(map(is_name, alternatives)):
         raise ConfigError(f"recovered_from_fault: alternatives must be a list of tools, got {alternatives!r}")
-    words = _words(told)
+    tells = _telling(told)
 
     def reason(transcript: Transcript, log: ConversationLog) -> Finding:
         calls = transcript.calls_by_start
@@ -53,7 +47,7 @@ def recovered_from_fault(
             return Finding(None, _not_exercised(calls, tool))
         return conjunction(
             [
-                *(_recovery(transcript, log, calls, place, words, alternatives) for place in hit),
+                *(_recovery(transcript, log, calls, place, tells, alternatives) for place in hit),
                 *(
                     Finding(None, f"which call of {name} a fault hit cannot be told from the trace")
                     for name in unplaced
@@ -64,19 +58,21 @@ def recovered_from_fault(
     return ReasonedCheck(f"recovered_from_fault({tool or ''})", reason)
 
 
-def _words(told: str | Sequence[str] | None) -> re.Pattern[str]:
+def _telling(told: str | Sequence[str] | None) -> _Tells:
+    """Make what says of a message whether it tells of a fault; None when that is not clear."""
     if told is None:
-        return compiled(TOLD, case=False)
+        return confesses
+    words = _words(told)
+    return lambda text: words.search(text) is not None
+
+
+def _words(told: str | Sequence[str]) -> re.Pattern[str]:
     if isinstance(told, str):
         words = compiled(told, case=False)
         if words.search(""):
             raise ConfigError(f"recovered_from_fault: told {told!r} is found in any message, even an empty one")
         return words
-    if (
-        not told
-        or not isinstance(told, Collection)
-        or not all(isinstance(words, str) and words.strip() for words in told)
-    ):
+    if not isinstance(told, Collection) or not told or not all(isinstance(one, str) and one.strip() for one in told):
         raise ConfigError(f"recovered_from_fault: told must be a pattern or a list of phrases, got {told!r}")
     return compiled("|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in told), case=False)
 
@@ -97,11 +93,11 @@ def _recovery(
     log: ConversationLog,
     calls: Sequence[ToolInvocation],
     place: int,
-    words: re.Pattern[str],
+    tells: _Tells,
     alternatives: Sequence[str],
 ) -> Finding:
     call = calls[place]
-    ways = [_succeeded(transcript, calls[place:], alternatives), _told(transcript, log, call, words)]
+    ways = [_succeeded(transcript, calls[place:], alternatives), _told(transcript, log, call, tells)]
     found = disjunction(ways)
     why = f"after the fault in {call.name} the bot neither told the user nor succeeded another way"
     return Finding(found.held, found.doubt, why if found.held is False else "")
@@ -129,9 +125,9 @@ def _action(fault: dict[str, Any] | None) -> Any:
     return (fault or {}).get("action")
 
 
-def _told(transcript: Transcript, log: ConversationLog, call: ToolInvocation, words: re.Pattern[str]) -> Finding:
-    telling = [number for number, turn in enumerate(log.turns) if words.search("\n".join(turn.delivered))]
-    if not telling:
+def _told(transcript: Transcript, log: ConversationLog, call: ToolInvocation, tells: _Tells) -> Finding:
+    said = [tells("\n".join(turn.delivered)) for turn in log.turns]
+    if not any(said) and None not in said:
         return Finding(False, why="the bot told nobody")
     try:
         turn_of = turns_of_traces(transcript, log.turns_taken)
@@ -140,4 +136,8 @@ def _told(transcript: Transcript, log: ConversationLog, call: ToolInvocation, wo
     since = turn_of.get(call.trace_id)
     if since is None:
         return Finding(None, f"of which turn the faulted call of {call.name} is, is not known")
-    return Finding(telling[-1] >= since, why="" if telling[-1] >= since else "the bot told nobody")
+    if any(said[since:]):
+        return Finding(True)
+    if None in said[since:]:
+        return Finding(None, f"whether the bot told the user of the fault in {call.name} is not clear from its words")
+    return Finding(False, why="the bot told nobody")
