@@ -30,7 +30,9 @@ ROOMS = {
     "web": {"web"},
     "edges": {"llm", "adapter", "transcript"},
     "verdict": {
+        "answer",
         "assertions",
+        "rating",
         "results",
         "caveats",
         "metrics",
@@ -41,6 +43,7 @@ ROOMS = {
         "rubric",
         "jury",
         "evidence",
+        "threshold",
     },
     "engine": {
         "accounting",

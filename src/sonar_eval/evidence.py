@@ -144,7 +144,8 @@ def _without_middle(entries: list[str], room: int, what: str) -> tuple[list[str]
     if _length(entries) <= room:
         return entries, 0
     room -= 100
-    entries = [_cut_entry(entry, room // 3) for entry in entries]
+    room_each = room // 3
+    whole, entries = entries, [_cut_entry(entry, room_each) for entry in entries]
     first, last = 0, len(entries)
     while first < last:
         # One from the front, one from the back.
@@ -153,16 +154,24 @@ def _without_middle(entries: list[str], room: int, what: str) -> tuple[list[str]
             break
         room -= len(entry) + 1
         first, last = (first + 1, last) if first <= len(entries) - last else (first, last - 1)
-    lost = _length(entries[first:last])
+    kept = [*range(first), *range(last, len(entries))]
+    cut = sum(_left_out(len(whole[place]), room_each) for place in kept)
+    if first == last:
+        return entries, cut
+    lost = _length(whole[first:last])
     said = f"[… {what} {first + 1} to {last} left out: {last - first} {what}, {lost} characters …]"
-    return [*entries[:first], said, *entries[last:]], lost
+    return [*entries[:first], said, *entries[last:]], cut + lost
 
 
 def _cut_entry(entry: str, shown: int) -> str:
-    if len(entry) <= shown:
-        return entry
-    half = max(shown // 2 - 20, 0)
-    return f"{entry[:half]} […{len(entry) - 2 * half} characters left out…] {entry[len(entry) - half :]}"
+    lost = _left_out(len(entry), shown)
+    half = (len(entry) - lost) // 2
+    return f"{entry[:half]} […{lost} characters left out…] {entry[half + lost :]}" if lost else entry
+
+
+def _left_out(length: int, shown: int) -> int:
+    """Return how many characters of an entry there is no room for."""
+    return 0 if length <= shown else length - 2 * max(shown // 2 - 20, 0)
 
 
 def _length(entries: Sequence[str]) -> int:

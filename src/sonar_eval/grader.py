@@ -19,6 +19,7 @@ from .limits import within
 from .llm import LLMClient, LLMConfig, Message
 from .results import GraderResult
 from .rubric import Rubric, criteria_of
+from .threshold import meets
 from .transcript import Transcript
 from .verdict import CriterionResult, CriterionVerdict, Reading, read_verdict
 
@@ -49,8 +50,9 @@ _REMINDER = "\n\nNOTE: your answer to this could not be used ({}). Answer with o
 class Grader:
     """Judge conversations against `rubric`, a text or criteria; `reference` is ground truth beside it.
 
-    The model is asked `repeats` times: the score is the mean, the verdict on a criterion that of the majority.
-    A score of criteria is the weighted share of passed ones among those the judge could tell. `calibration` maps
+    The model is asked `repeats` times: the score is the mean, the verdict on a criterion that of the majority, and
+    without a majority of answers that can be read there is no score. A score of criteria is the weighted share of
+    passed ones among those the judge could tell; of repeated answers, among those that their majority could. `calibration` maps
     the final score, once. `max_prompt_chars` bounds what the model is shown: a conversation too long for it is
     shortened, never the rubric or the reference. A model that takes over `timeout_s` for one answer has failed.
 
@@ -99,7 +101,7 @@ class Grader:
         return twin
 
     async def grade(self, transcript: Transcript, log: ConversationLog) -> GraderResult:
-        """Ask for verdicts, each once more when it cannot be read; without one return `error` and no score.
+        """Ask for verdicts, each once more when it cannot be read; without enough return `error` and no score.
 
         Raises `JudgeError` when the model gives no answer at all.
         """
@@ -118,7 +120,8 @@ class Grader:
                 unread = reading
         if not readings and failure is not None and unread.problem is None:
             raise failure
-        return replace(self._result(readings, unread), repeats=self._repeats, shortened=evidence.shortened)
+        result = self._result(readings, unread, failure)
+        return replace(result, repeats=self._repeats, shortened=evidence.shortened)
 
     async def _ask(self, prompt: str, repeat: int) -> Reading:
         """Return what the judge said, understood or not."""
@@ -136,20 +139,32 @@ class Grader:
                 return reading
         return Reading(None, str(raw), reading.problem)
 
-    def _result(self, readings: list[Reading], unread: Reading) -> GraderResult:
-        if not readings:
-            return GraderResult(None, unread.reasoning, False, error=unread.problem)
-        raw = mean_score(readings)
+    def _result(self, readings: list[Reading], unread: Reading, failure: BoundaryError | None) -> GraderResult:
+        if 2 * len(readings) <= self._repeats:
+            # Of one answer nobody knows whether the others would have agreed.
+            why = unread.problem or str(failure)
+            told = f"only {len(readings)} of {self._repeats} answers can be used: {why}" if readings else why
+            return GraderResult(None, unread.reasoning, False, told, scores=scores_of(readings))
         criteria = majority(self._criteria, readings)
+        raw = mean_score(self._criteria, readings, criteria)
         if raw is None:
             return GraderResult(
-                None, readings[0].reasoning, False, "the judge could tell none of the criteria", criteria
+                None,
+                readings[0].reasoning or _reasons(criteria),
+                False,
+                "the judge could tell none of the criteria",
+                criteria,
             )
         score = _clamp(raw)
         reasoning = nearest(readings, raw).reasoning or _reasons(criteria)
         scores = scores_of(readings) if self._repeats > 1 else ()
         result = GraderResult(
-            score, reasoning, score >= self._threshold, criteria=criteria, scores=scores, agreement=agreement(readings)
+            score,
+            reasoning,
+            meets(score, self._threshold),
+            criteria=criteria,
+            scores=scores,
+            agreement=agreement(readings),
         )
         return self._calibrated(result)
 

@@ -7,16 +7,25 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from .rubric import Criterion
-from .verdict import CriterionResult, CriterionVerdict, Reading
+from .threshold import mean
+from .verdict import CriterionResult, CriterionVerdict, Reading, share_passed
 
 
-def mean_score(readings: Sequence[Reading]) -> float | None:
+def mean_score(
+    criteria: Sequence[Criterion], readings: Sequence[Reading], elected: Sequence[CriterionResult]
+) -> float | None:
     """Return the mean of the scores; None when no answer has one.
 
-    The mean and not the median: a dissent of one in three is to be seen, and means of trials are taken too.
+    The mean and not the median: a dissent of one in three is to be seen, and means of trials are taken too. A
+    criterion that the answers together could not tell, by majority or by a tie, counts in none of them.
     """
-    scores = scores_of(readings)
-    return sum(scores) / len(scores) if scores else None
+    if not criteria:
+        return mean(scores_of(readings)) if readings else None
+    told = [place for place, result in enumerate(elected) if result.verdict is not CriterionVerdict.CANNOT_TELL]
+    weighed = [criteria[place] for place in told]
+    shares = [share_passed(weighed, [reading.criteria[place] for place in told]) for reading in readings]
+    known = [share for share in shares if share is not None]
+    return mean(known) if known else None
 
 
 def scores_of(readings: Sequence[Reading]) -> tuple[float, ...]:

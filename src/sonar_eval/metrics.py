@@ -9,6 +9,7 @@ from .assertions import AssertionResult, Severity
 from .caveats import caveats, unmatched_rules
 from .results import Outcome, TrialResult
 from .stats import pass_at_k, pass_hat_k
+from .threshold import mean, meets
 from .usage import Spend, add_up
 from .verdict import CriterionVerdict
 
@@ -212,7 +213,7 @@ class ScenarioReport:
     @property
     def mean_grader_score(self) -> float | None:
         """Return the mean over graded trials; None when none was graded."""
-        return sum(self.grader_scores) / len(self.grader_scores) if self.grader_scores else None
+        return mean(self.grader_scores) if self.grader_scores else None
 
     @property
     def unchecked(self) -> bool:
@@ -270,7 +271,7 @@ class ScenarioReport:
             yield "ungraded: no judge was asked, for there is no rubric"
         elif self.ungraded or self.mean_grader_score is None:
             yield f"ungraded: {self.ungraded} of {self.judged} trials have no verdict"
-        elif self.mean_grader_score < self.grader_threshold:
+        elif not meets(self.mean_grader_score, self.grader_threshold):
             yield f"judge mean {self.mean_grader_score:.2f} is below {self.grader_threshold:g}"
 
     def _fault_reasons(self) -> Iterable[str]:

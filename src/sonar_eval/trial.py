@@ -33,6 +33,7 @@ from .interceptor import FaultLedger, Fidelity, ProxyInterceptor, RuleReport, ru
 from .limits import Deadline, job_deadline, job_over, until, within
 from .llm import LLMClient, LLMConfig
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
+from .threshold import meets
 from .simulator import UserSimulator
 from .transcript import Expectation, Transcript, carry_marks, mark_faults
 from .usage import Role
@@ -277,7 +278,7 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
 
 def _gated(task: TaskConfig, verdict: GraderResult | None) -> GraderResult | None:
     # A judge of a lower threshold must not pass a trial that fails the mean.
-    low = verdict is not None and verdict.score is not None and verdict.score < task.grader_threshold
+    low = verdict is not None and verdict.score is not None and not meets(verdict.score, task.grader_threshold)
     return replace(verdict, passed=False) if verdict is not None and low and task.grader_required else verdict
 
 

@@ -1,37 +1,60 @@
 """Reading what a judge wrote: a score, or a verdict per criterion, in whatever clothes it comes; nothing is guessed.
 
-A score that may mean two things (8, of 10 or of 100?) is no score, and an answer that contradicts itself is none.
+A score that may mean two things is none, and an answer that contradicts itself is none. What contradicts a score:
+another score; criteria beside it whose share of passed lies more than `CONTRADICTION` away; "failed" beside a score of
+`CLEARLY_PASSED` or more, "passed" beside one of `CLEARLY_FAILED` or less. "failed" beside 0.75 does not: where the bar
+lies is for the threshold to say, and a judge that has one of its own in mind is still sure of its score.
 """
 
 from __future__ import annotations
 
-import ast
-import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import fsum
 from typing import Any
 
+from .answer import Answer, Piece, put, read_answer
+from .answer import without_thinking as without_thinking
+from .rating import SCORE_KEYS, number, read_rating
 from .rubric import Criterion, normal
 
-TOLERANCE = 0.05
 CONTRADICTION = 0.5
 """A stated score further than this from what the criteria beside it give contradicts them."""
+CLEARLY_PASSED = 0.9
+CLEARLY_FAILED = 0.1
 _WRAPPERS = ("result", "verdict", "output", "response", "evaluation", "data", "judgment", "judgement", "assessment")
-_SCORE_KEYS = ("score", "overall_score", "rating")
 _REASON_KEYS = ("reasoning", "reason", "explanation", "rationale")
 _CRITERIA_KEYS = ("criteria", "verdicts", "results", "criterion_verdicts")
 _NAME_KEYS = ("name", "criterion")
-_VERDICT_KEYS = ("verdict", "result", "status", "outcome", "passed")
-_THINK = re.compile(r"<(/?)(?:think(?:ing)?|thoughts?|reasoning|reflection)(?:\s[^<>]*)?>", re.IGNORECASE)
-_CUT_SCORE = re.compile(r"[\"']?score[\"']?\s*:\s*([\"']?)((?:[^,}\n\"']|,(?=\s*\d))+)\1", re.IGNORECASE)
-_QUOTED_SCORE = re.compile(r"[\"']score[\"']\s*:\s*([\"']?)((?:[^,}\n\"']|,(?=\s*\d))+)\1", re.IGNORECASE)
-_CUT_REASON = re.compile(r"[\"']?(?:reasoning|reason)[\"']?\s*:\s*[\"'](.*)", re.IGNORECASE | re.DOTALL)
-_TRIED = 500
-_SHOWN = 80
-_FRACTION = re.compile(r"(-?[\d.]+)\s*(?:/|\bof\b|\bout of\b)\s*([\d.]+)", re.IGNORECASE)
+_VERDICT_KEYS = ("verdict", "result", "status", "outcome", "passed", "pass")
+_FAILED_KEYS = ("failed", "fail")
+_NUMBER = r"-?(?:\d+(?:[.,]\d+)*|\.\d+)(?:\s*%|\s*(?:/|of\b|out of\b)\s*\d+(?:\.\d+)?)?"
+_MARKS = r"[\s\"'`*_]*"
+_STATED_KEY = re.compile(rf"[\"'](?:{'|'.join(SCORE_KEYS)})[\"']\s*:\s*[\"']?({_NUMBER})", re.IGNORECASE)
+_MENTIONED = re.compile(
+    rf"(?P<kind>[^\W_]*)[\s\"'`*_(]+score\b{_MARKS}(?::|=|of\b|is\b){_MARKS}(?P<score>{_NUMBER})", re.IGNORECASE
+)
+_NO_VERDICT = {
+    "passing",
+    "pass",
+    "perfect",
+    "full",
+    "maximum",
+    "max",
+    "minimum",
+    "min",
+    "threshold",
+    "highest",
+    "lowest",
+}
+"""Kinds of scores that are bounds, and say nothing of this conversation."""
+_LABEL = rf"{_MARKS}(?:(?:my|the|final|overall|total)\s+)*"
+_SCORE_LINE = re.compile(rf"{_LABEL}(?:score|rating){_MARKS}[:=]{_MARKS}(?P<score>{_NUMBER}){_MARKS}\.?", re.IGNORECASE)
+_REASON_LINE = re.compile(
+    rf"{_LABEL}(?:{'|'.join(_REASON_KEYS)}){_MARKS}[:=]{_MARKS}(?P<said>.*)", re.IGNORECASE | re.DOTALL
+)
 
 
 class CriterionVerdict(StrEnum):
@@ -73,118 +96,154 @@ class Reading:
 
 
 def read_verdict(raw: str | None, criteria: Sequence[Criterion] = ()) -> Reading:
-    """Read a judge's answer: JSON, fenced or not, slightly damaged, or cut off in its reasoning.
+    """Read a judge's answer: JSON, fenced or not, slightly damaged, or cut off in its reasoning; or lines of fields.
 
     With `criteria` each of them must have a verdict; the score is then the weighted share of passed ones among
     those that the judge could tell, whatever score it states beside them.
     """
-    text = (raw or "").strip()
-    if not _is_sound(text):
-        text = without_thinking(text).strip()
-    if not text:
+    answer = read_answer((raw or "").strip())
+    if answer.is_empty:
         return Reading(None, raw or "", "the judge said nothing outside its thinking")
-    return _read_criteria(text, criteria) if criteria else _read_score(text)
-
-
-def without_thinking(text: str) -> str:
-    """Take reasoning blocks out, nested ones and one that never closes too.
-
-    A block that only closes was opened by the prompt: everything before it is thinking.
-    """
-    kept, depth, place = [], 0, 0
-    for tag in _THINK.finditer(text):
-        if depth == 0:
-            kept.append(text[place : tag.start()])
-        if tag.group(1) and depth == 0:
-            kept.clear()
-        depth = max(depth - 1, 0) if tag.group(1) else depth + 1
-        place = tag.end()
-    if depth == 0:
-        kept.append(text[place:])
-    return "".join(kept)
+    return _read_criteria(raw or "", answer, criteria) if criteria else _read_score(raw or "", answer)
 
 
 def share_passed(criteria: Sequence[Criterion], results: Sequence[CriterionResult]) -> float | None:
     """Return the weighted share of passed criteria among those that the judge could tell; None without one."""
-    told = passed = 0.0
-    for criterion, result in zip(criteria, results, strict=True):
-        told += criterion.weight if result.verdict is not CriterionVerdict.CANNOT_TELL else 0
-        passed += criterion.weight if result.verdict is CriterionVerdict.PASSED else 0
-    return passed / told if told else None
+    pairs = list(zip(criteria, results, strict=True))
+    told = fsum(row.weight for row, result in pairs if result.verdict is not CriterionVerdict.CANNOT_TELL)
+    return (
+        fsum(row.weight for row, result in pairs if result.verdict is CriterionVerdict.PASSED) / told if told else None
+    )
 
 
-def _read_score(text: str) -> Reading:
-    sound = list(_sound(text))
-    found = [answer for body, _, _ in sound for answer in _unwrap(body)]
-    if found:
-        return _agreeing(found, _from_object(found[0]), _beside(text, sound))
-    # An object that can be read to its end was not cut off: it just holds no verdict.
-    whole = any(isinstance(body, dict) for body, _, _ in sound)
-    for body in _repaired(text):
-        found = _unwrap(body)
-        if found:
-            return _agreeing(found, _from_object(found[0]), text)
-        whole = whole or isinstance(body, dict)
-    cut = None if whole else _CUT_SCORE.search(text)
-    if cut is None:
-        return Reading(None, text, "no verdict in what the judge said")
-    reason = _CUT_REASON.search(text)
-    score = cut.group(2).strip()
-    reading = _reading(score, reason.group(1).rstrip("\"'} \n`") if reason else "")
-    return _agreeing([{"score": score}], reading, text)
+def _read_score(raw: str, answer: Answer) -> Reading:
+    verdicts = [piece for piece in answer.pieces if _states_score(piece)]
+    if not verdicts and not any(isinstance(piece.body, dict) for piece in answer.pieces):
+        return _read_fields(raw, answer)
+    if not verdicts:
+        # Data that holds no verdict is an answer without one, whatever the words beside it are.
+        return Reading(None, raw, "no verdict in what the judge said")
+    levels = [level for piece in verdicts for level in _levels(piece.body)]
+    reasoning = next((said for level in levels if (said := _reason(level))), "")
+    rating = read_rating(levels)
+    if rating.problem is not None or rating.value is None:
+        return Reading(rating.value, reasoning, rating.problem)
+    if all(piece.quoted for piece in verdicts):
+        return Reading(None, reasoning, "the only verdict is quoted in the midst of a sentence")
+    rows = [row for piece in verdicts for row in _rows(piece.body, ())]
+    problem = (
+        _other_scores(rating.value, answer)
+        or _contradiction(rating.value, rows)
+        or _clash(rating.value, [word for level in levels for word in _said_of_whole(level)])
+    )
+    return Reading(None if problem else rating.value, reasoning, problem)
 
 
-def _agreeing(found: Sequence[Mapping[str, Any]], reading: Reading, beside: str) -> Reading:
-    """Refuse a reading beside which the answer holds another one."""
-    said = {repr(_number(_score_of(answer))) for answer in found}
-    numbers = (_number(match.group(2)) for match in _QUOTED_SCORE.finditer(beside))
-    said |= {repr(number) for number in numbers if number is not None}
-    if len(said) > 1:
-        return Reading(None, reading.reasoning, f"the answer contradicts itself: scores {', '.join(sorted(said))}")
-    problem = _contradiction(reading.score, found[0]) if reading.problem is None else reading.problem
-    return Reading(reading.score, reading.reasoning, problem)
+def _states_score(piece: Piece) -> bool:
+    """Tell whether data states a score; a form with a blank in it, as it was asked for, states none."""
+    stated = [level[key] for level in _levels(piece.body) for key in SCORE_KEYS if key in level]
+    return any(piece.sound or number(score) is not None or score is None for score in stated)
 
 
-def _contradiction(score: float | None, answer: Mapping[str, Any]) -> str | None:
+def _read_fields(raw: str, answer: Answer) -> Reading:
+    """Read an answer in lines, "Score: …" and "Reasoning: …", and nothing else; anybody may be quoted in mere prose."""
+    first, _, rest = answer.text.partition("\n")
+    start, _, last = answer.text.rpartition("\n")
+    found = _SCORE_LINE.fullmatch(first.strip())
+    reason = _REASON_LINE.match(rest.strip())
+    if found is None or (reason is None and rest.strip()):
+        found, reason = _SCORE_LINE.fullmatch(last.strip()), _REASON_LINE.match(start.strip())
+        if reason is None or start.rstrip().endswith(":"):
+            found = None
+    value = number(found.group("score")) if found else None
+    if found is None or value is None:
+        return Reading(None, raw, "no verdict in what the judge said")
+    said = reason.group("said").strip() if reason else ""
+    rating = read_rating([{"score": found.group("score")}])
+    problem = rating.problem or _other_scores(value, answer)
+    return Reading(None if problem else rating.value, said, problem)
+
+
+def _other_scores(score: float, answer: Answer) -> str | None:
+    """Say that another score is stated beside the one that was read."""
+    beside = [*answer.words, *(piece.rest for piece in answer.pieces)]
+    said = [found.group(1) for text in beside for found in _STATED_KEY.finditer(text)]
+    for words in answer.words:
+        found = _MENTIONED.finditer(f" {words}")
+        said += [one.group("score") for one in found if one.group("kind").lower() not in _NO_VERDICT]
+    other = next((one for one in said if number(one) != score), None)
+    return f"the answer contradicts itself: scores {score:g} and {other}" if other is not None else None
+
+
+def _contradiction(score: float, rows: Sequence[tuple[str, Any, str]]) -> str | None:
     """Say that a score does not go with the verdicts on criteria that stand beside it."""
-    words = [_WORDS.get(_word(value)) for _, value, _ in _rows(answer, ())]
+    words = [_WORDS.get(_word(value)) for _, value, _ in rows]
     passed, failed = words.count(CriterionVerdict.PASSED), words.count(CriterionVerdict.FAILED)
-    if score is None or not passed + failed or abs(score - passed / (passed + failed)) <= CONTRADICTION:
+    if not passed + failed or abs(score - passed / (passed + failed)) <= CONTRADICTION:
         return None
     return f"the answer contradicts itself: score {score:g} beside {passed} passed and {failed} failed criteria"
 
 
-def _read_criteria(text: str, criteria: Sequence[Criterion]) -> Reading:
+def _said_of_whole(level: Mapping[str, Any], names: Sequence[str] = ()) -> Iterator[CriterionVerdict]:
+    """List the verdicts in words on the whole; a key that is a criterion's name speaks of that one."""
+    for key in (*_VERDICT_KEYS, *_FAILED_KEYS):
+        word = _WORDS.get(_word(level.get(key)))
+        if word is not None and key not in names:
+            yield _opposite(word) if key in _FAILED_KEYS else word
+
+
+def _opposite(word: CriterionVerdict) -> CriterionVerdict:
+    turned = {CriterionVerdict.PASSED: CriterionVerdict.FAILED, CriterionVerdict.FAILED: CriterionVerdict.PASSED}
+    return turned.get(word, word)
+
+
+def _clash(score: float | None, words: Sequence[CriterionVerdict]) -> str | None:
+    """Say that a score does not go with the words beside it, or these with one another."""
+    fits = {
+        CriterionVerdict.PASSED: score is None or score > CLEARLY_FAILED,
+        CriterionVerdict.FAILED: score is None or score < CLEARLY_PASSED,
+        CriterionVerdict.CANNOT_TELL: score is None,
+    }
+    if len(set(words)) <= 1 and all(fits[word] for word in words):
+        return None
+    said = ", ".join(dict.fromkeys(words))
+    return f"the answer contradicts itself: {said}" + ("" if score is None else f" beside score {score:g}")
+
+
+def _read_criteria(raw: str, answer: Answer, criteria: Sequence[Criterion]) -> Reading:
     names = [normal(criterion.name) for criterion in criteria]
-    bodies = [body for body, _, _ in _sound(text)]
-    if not any(_rows(body, names) for body in bodies):
-        bodies = next(([body] for body in _repaired(text) if _rows(body, names)), [])
-    rows = [row for body in bodies for row in _rows(body, names)]
+    pieces = [piece for piece in answer.pieces if _rows(piece.body, names)]
+    rows = [row for piece in pieces for row in _rows(piece.body, names)]
     if not rows:
-        return Reading(None, text, "no verdict on any criterion in what the judge said")
+        return Reading(None, raw, "no verdict on any criterion in what the judge said")
+    if all(piece.quoted for piece in pieces):
+        return Reading(None, raw, "the only verdict is quoted in the midst of a sentence")
     results = []
     for criterion, name in zip(criteria, names, strict=True):
         said = {_word(value): reason for row, value, reason in reversed(rows) if row == name}
         if len({_WORDS.get(word, word) for word in said}) != 1 or not set(said) <= set(_WORDS):
-            return Reading(None, text, f"criterion {criterion.name!r}: {_wrong(list(said))}")
+            return Reading(None, raw, f"criterion {criterion.name!r}: {_wrong(list(said))}")
         word, reason = list(said.items())[-1]
         results.append(CriterionResult(criterion.name, _WORDS[word], reason))
-    return _with_score(criteria, tuple(results), [answer for body in bodies for answer in _answers(body)])
+    levels = [level for piece in answer.pieces for level in _levels(piece.body)]
+    return _with_score(criteria, tuple(results), levels)
 
 
 def _with_score(
-    criteria: Sequence[Criterion], results: tuple[CriterionResult, ...], answers: Sequence[Mapping[str, Any]]
+    criteria: Sequence[Criterion], results: tuple[CriterionResult, ...], levels: Sequence[Mapping[str, Any]]
 ) -> Reading:
-    reasoning = next((said for answer in answers if (said := _reason(answer))), "")
+    reasoning = next((said for level in levels if (said := _reason(level))), "")
     score = share_passed(criteria, results)
-    stated = [number for answer in answers if (number := _number(_score_of(answer))) is not None]
-    wrong = [number for number in stated if score is not None and abs(number - score) > CONTRADICTION]
-    if wrong or len(set(stated)) > 1:
-        said = ", ".join(f"{number:g}" for number in stated)
-        of_criteria = "none" if score is None else f"{score:g}"
-        problem = f"the answer contradicts itself: score {said} stated, {of_criteria} by its own criteria"
-        return Reading(None, reasoning, problem, results)
-    return Reading(score, reasoning, None, results)
+    names = [normal(criterion.name) for criterion in criteria]
+    levels = [{key: value for key, value in level.items() if normal(key) not in names} for level in levels]
+    stated = read_rating(levels)
+    of_criteria = "none" if score is None else f"{score:g}"
+    problem = _clash(score, [word for level in levels for word in _said_of_whole(level)])
+    if stated.value is not None and score is not None and abs(stated.value - score) > CONTRADICTION:
+        problem = f"the answer contradicts itself: score {stated.value:g} stated, {of_criteria} by its own criteria"
+    elif stated.problem is not None and any(key in level for level in levels for key in SCORE_KEYS):
+        problem = f"{stated.problem}; {of_criteria} by its own criteria" if "contradicts" in stated.problem else problem
+    return Reading(None if problem else score, reasoning, problem, results)
 
 
 def _wrong(words: Sequence[str]) -> str:
@@ -204,138 +263,53 @@ def _rows(body: Any, names: Sequence[str]) -> list[tuple[str, Any, str]]:
     lowered = _lowered(body)
     called = next((lowered[key] for key in _NAME_KEYS if isinstance(lowered.get(key), str)), None)
     if called is not None:
-        return [_row(called, lowered)]
+        return _rows_of(called, lowered)
     inner = next((lowered[key] for key in _CRITERIA_KEYS if isinstance(lowered.get(key), list | dict)), None)
     if isinstance(inner, dict):
-        return [_row(str(name), value) for name, value in inner.items()]
+        return [row for name, value in inner.items() for row in _rows_of(str(name), value)]
     if inner is not None:
         return _rows(inner, names)
-    direct = [_row(str(name), value) for name, value in body.items() if normal(str(name)) in names]
-    return direct or next((rows for key in _WRAPPERS if (rows := _rows(lowered.get(key), names))), [])
+    direct = [row for name, value in body.items() if normal(str(name)) in names for row in _rows_of(str(name), value)]
+    return direct or [row for key in _WRAPPERS for row in _rows(lowered.get(key), names)]
 
 
-def _row(name: str, value: Any) -> tuple[str, Any, str]:
+def _rows_of(name: str, value: Any) -> list[tuple[str, Any, str]]:
+    """List what is said of one criterion: one verdict, or each of several that contradict one another."""
     if not isinstance(value, Mapping):
-        return normal(name), value, ""
+        return [(normal(name), value, "")]
     lowered = _lowered(value)
-    return normal(name), next((lowered[key] for key in _VERDICT_KEYS if key in lowered), None), _reason(lowered)
+    reason = _reason(lowered)
+    words = list(dict.fromkeys(_said_of_whole(lowered)))
+    if words:
+        first = next((_word(lowered[key]) for key in _VERDICT_KEYS if key in lowered), None)
+        # A word that is none is as bad as another verdict, where it stands first.
+        said: list[Any] = [first] if first is not None and first not in _WORDS else []
+        return [(normal(name), word, reason) for word in [*said, *words]]
+    return [(normal(name), next((lowered[key] for key in _VERDICT_KEYS if key in lowered), None), reason)]
 
 
 def _word(value: Any) -> str:
     return normal(str(value)).replace("’", "'").strip(" .!")
 
 
-def _answers(body: Any) -> list[Mapping[str, Any]]:
-    """List the objects of an answer that may state a score or a reasoning for the whole."""
+def _levels(body: Any) -> list[Mapping[str, Any]]:
+    """List the objects of an answer that may state a score, a verdict or a reasoning for the whole."""
     if isinstance(body, list):
-        return [answer for entry in body for answer in _answers(entry)]
+        return [level for entry in body for level in _levels(entry)]
     if not isinstance(body, Mapping):
         return []
     lowered = _lowered(body)
     if any(isinstance(lowered.get(key), str) for key in _NAME_KEYS):
         return []
-    return [lowered, *(answer for key in _WRAPPERS for answer in _answers(lowered.get(key)))]
-
-
-def _sound(text: str) -> Iterator[tuple[Any, int, int]]:
-    """Yield what parses as data, with its place, from each opening brace that is not inside such data already."""
-    decoder = json.JSONDecoder(strict=False, object_pairs_hook=_object)
-    end = 0
-    for start in _openings(text):
-        if start < end:
-            continue
-        try:
-            body, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            continue
-        yield body, start, end
-
-
-def _is_sound(text: str) -> bool:
-    """Tell whether the whole of it is data: tags within are words of the judge, and no thinking."""
-    return next(((start, end) for _, start, end in _sound(text)), None) == (0, len(text))
-
-
-def _repaired(text: str) -> Iterator[Any]:
-    """Yield what parses once trailing commas are gone, or as a Python literal."""
-    end = max(text.rfind("}"), text.rfind("]")) + 1
-    for start in _openings(text):
-        candidate = re.sub(r",\s*([}\]])", r"\1", text[start:end])
-        for parse in (lambda source: json.loads(source, strict=False), ast.literal_eval):
-            try:
-                yield parse(candidate)
-            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-                continue
-
-
-def _openings(text: str) -> list[int]:
-    places = [place for place, character in enumerate(text) if character in "{["]
-    # A model that runs wild writes nothing else; each place tried costs as much as the text is long.
-    return places if len(places) <= 2 * _TRIED else places[:_TRIED] + places[-_TRIED:]
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs; a key with two values has neither."""
-    made: dict[str, Any] = {}
-    for key, value in pairs:
-        made[key] = f"{made[key]} and {value}" if key in made and made[key] != value else value
-    return made
-
-
-def _beside(text: str, sound: Sequence[tuple[Any, int, int]]) -> str:
-    """Return the text without what was parsed of it."""
-    ends = [0, *(end for _, _, end in sound)]
-    starts = [*(start for _, start, _ in sound), len(text)]
-    return " ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
-
-
-def _unwrap(body: Any) -> list[dict[str, Any]]:
-    """List the verdicts in parsed data: objects with a score, at the top, in a list or in a wrapper."""
-    if isinstance(body, list):
-        return [answer for entry in body for answer in _unwrap(entry)]
-    if not isinstance(body, dict):
-        return []
-    lowered = _lowered(body)
-    if any(key in lowered for key in _SCORE_KEYS):
-        return [lowered]
-    return next((found for key in _WRAPPERS if (found := _unwrap(lowered.get(key)))), [])
+    return [lowered, *(level for key in _WRAPPERS for level in _levels(lowered.get(key)))]
 
 
 def _lowered(body: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(key).lower(): value for key, value in body.items()}
-
-
-def _score_of(answer: Mapping[str, Any]) -> Any:
-    return next((answer[key] for key in _SCORE_KEYS if key in answer), None)
+    made: dict[str, Any] = {}
+    for key, value in body.items():
+        put(made, str(key).lower(), value)
+    return made
 
 
 def _reason(answer: Mapping[str, Any]) -> str:
     return next((str(answer[key]) for key in _REASON_KEYS if answer.get(key)), "")
-
-
-def _from_object(found: Mapping[str, Any]) -> Reading:
-    return _reading(_score_of(found), _reason(found))
-
-
-def _reading(score: Any, reasoning: str) -> Reading:
-    value = _number(score)
-    if value is None or not math.isfinite(value):
-        return Reading(None, reasoning, f"score {repr(score)[:_SHOWN]} is no number")
-    if not -TOLERANCE <= value <= 1 + TOLERANCE:
-        return Reading(value, reasoning, f"score {repr(score)[:_SHOWN]} lies outside 0..1 and names no scale")
-    return Reading(value, reasoning)
-
-
-def _number(score: Any) -> float | None:
-    if isinstance(score, bool) or not isinstance(score, int | float | str):
-        return None
-    text = score.strip() if isinstance(score, str) else repr(score)
-    fraction = _FRACTION.fullmatch(text)
-    try:
-        if fraction:
-            return float(fraction.group(1)) / float(fraction.group(2))
-        if text.endswith("%"):
-            return float(text[:-1]) / 100
-        return float(text)
-    except (ValueError, ZeroDivisionError):
-        return None

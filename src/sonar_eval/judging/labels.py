@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..report import Label
 from ..rubric import normal
+from ..threshold import meets
 
 _COLUMNS = ("conversation_id", "label", "criterion")
 _PASS = frozenset({"pass", "passed", "true", "yes", "good", "1"})
@@ -133,5 +134,5 @@ def to_labels(said: Iterable[Said], thresholds: Mapping[str, float]) -> Iterator
     """Turn statements on known conversations into labels; a score passes by the threshold of the judge's."""
     for one in said:
         if one.conversation_id in thresholds:
-            passed = one.value if isinstance(one.value, bool) else one.value >= thresholds[one.conversation_id]
+            passed = one.value if isinstance(one.value, bool) else meets(one.value, thresholds[one.conversation_id])
             yield Label(one.conversation_id, passed, one.criterion)

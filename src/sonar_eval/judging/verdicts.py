@@ -94,7 +94,9 @@ def _is_cut_off(path: Path) -> bool:
 
 
 def _read(row: Mapping[str, Any]) -> Judged:
-    return Judged(row["conversation_id"], row["score"], bool(row["passed"]), row.get("criteria") or {})
+    return Judged(
+        row["conversation_id"], row["score"], bool(row["passed"]), row.get("criteria") or {}, row.get("error")
+    )
 
 
 def questions(sample: Sequence[JudgedTrial], judge: Callable[[JudgedTrial], Judge], role: str) -> list[Question]:
@@ -165,5 +167,5 @@ async def _answer(question: Question, graders: _Graders) -> tuple[dict[str, Any]
     except BoundaryError as failure:
         return {"score": None, "passed": False, "criteria": {}, "error": str(failure)[:500]}, failure
     criteria = {row.name: row.verdict.value for row in result.criteria}
-    why = f"{result.error}; the judge said: {result.reasoning[:300]}" if result.error else None
-    return {"score": result.score, "passed": result.passed, "criteria": criteria, "error": why}, None
+    row = {"score": result.score, "passed": result.passed, "criteria": criteria, "error": result.error}
+    return {**row, "said": result.reasoning[:300]} if result.error else row, None

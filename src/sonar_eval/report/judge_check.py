@@ -23,6 +23,8 @@ class Judged:
     passed: bool
     criteria: Mapping[str, str] = field(default_factory=dict)
     """passed, failed or cannot_tell, by criterion."""
+    error: str | None = None
+    """Why there is no score."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class SelfCheck:
     cost_ratio: float | None = None
     """What a conversation costs over what its judgement costs; None where that is not known and 1 was taken."""
     criteria: dict[str, Agreement] = field(default_factory=dict)
+    unread_reasons: dict[str, int] = field(default_factory=dict)
+    """How often for which reason there was no verdict, the most frequent first."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class SecondJudge:
     mean_difference: float | None
     unread: int = 0
     criteria: dict[str, Agreement] = field(default_factory=dict)
+    unread_reasons: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from .comparison import Estimate
 from .judge_check import ENOUGH_LABELS, Agreement, ArmRate, JudgeCheck, PeopleCheck, SecondJudge, SelfCheck, Share
 from .table import aligned, table
 
+_REASONS = 2
+_REASON = 120
 TOO_SMALL = "n too small"
 _ARMS = ("arm", "judged pass rate", "sensitivity", "specificity", "corrected (SE)", "PPI (SE)", "PPI++ (SE)")
 
@@ -54,7 +56,7 @@ def _itself(found: SelfCheck) -> Iterator[str]:
         at = "at what they cost" if found.cost_ratio is not None else "if a judgement costs as much as a conversation"
         yield f"judgements per trial that pay: {found.optimum_repeats} ({at})"
     if found.unread:
-        yield f"{found.unread} answers gave no verdict"
+        yield _unread(found.unread, found.unread_reasons)
     yield from _criteria(found.criteria)
 
 
@@ -67,8 +69,22 @@ def _second(found: SecondJudge) -> Iterator[str]:
     if found.mean_difference is not None:
         yield f"mean score {found.mean_difference:+.3f} against the judge"
     if found.unread:
-        yield f"{found.unread} answers gave no verdict"
+        yield _unread(found.unread, found.unread_reasons)
     yield from _criteria(found.criteria)
+
+
+def _unread(count: int, reasons: Mapping[str, int]) -> str:
+    """Say how many answers gave no verdict, and for which reasons most of them did not."""
+    told = [f"{_short(reason)} ({times})" for reason, times in list(reasons.items())[:_REASONS]]
+    others = count - sum(list(reasons.values())[:_REASONS])
+    told += [f"others ({others})"] if told and others else []
+    what = "1 answer" if count == 1 else f"{count} answers"
+    return f"{what} gave no verdict{': ' if told else ''}{'; '.join(told)}"
+
+
+def _short(reason: str) -> str:
+    line = " ".join(reason.split())
+    return line if len(line) <= _REASON else f"{line[: _REASON - 1]}…"
 
 
 def _criteria(found: dict[str, Agreement]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -38,6 +40,7 @@ from .judge_check import (
 )
 
 ALPHA = 0.05
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _TOLD = ("passed", "failed")
 Verdicts = Mapping[str, Judged]
 
@@ -108,6 +111,14 @@ def _unread(verdicts: Verdicts) -> int:
     return sum(verdict.score is None for verdict in verdicts.values())
 
 
+def _unread_reasons(*rounds: Verdicts) -> dict[str, int]:
+    """Count why there was no verdict, the most frequent reason first; those that differ in a number are one."""
+    reasons = [one.error for verdicts in rounds for one in verdicts.values() if one.score is None and one.error]
+    first: dict[str, str] = {}
+    counts = Counter(first.setdefault(_NUMBER.sub("#", reason), reason) for reason in reasons)
+    return dict(counts.most_common())
+
+
 def _against_itself(trials: Sequence[Trial], rounds: Sequence[Verdicts], recorded: Verdicts, repeats: int) -> SelfCheck:
     pairs = _pairs(rounds[0], rounds[1])
     found = SelfCheck(
@@ -116,6 +127,7 @@ def _against_itself(trials: Sequence[Trial], rounds: Sequence[Verdicts], recorde
         _whole(pairs),
         _whole(_pairs(rounds[0], recorded)),
         criteria=_criteria(pairs),
+        unread_reasons=_unread_reasons(*rounds),
     )
     if len(pairs) < 2:
         return found
@@ -174,6 +186,7 @@ def _against_second(first: Verdicts, name: str, second: Verdicts) -> SecondJudge
         mean([(b.score or 0.0) - (a.score or 0.0) for a, b in pairs]) if pairs else None,
         _unread(second),
         _criteria(pairs),
+        _unread_reasons(second),
     )
 
 
