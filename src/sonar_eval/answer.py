@@ -114,7 +114,8 @@ def without_thinking(text: str) -> str:
 
 def _ends_thinking(text: str, tag: re.Match[str], pieces: list[Piece]) -> bool:
     """Tell whether a tag that only closes ends a thinking that began with the answer."""
-    if not any(isinstance(piece.body, dict | list) and piece.body for piece in pieces):
+    bodies = [piece.body if isinstance(piece.body, list) else [piece.body] for piece in pieces]
+    if not any(isinstance(one, dict) for body in bodies for one in body):
         return True
     if not _MARKUP.sub("", text[: pieces[0].start]).strip():
         # An answer that begins with its data is no thinking.

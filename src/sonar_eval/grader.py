@@ -52,9 +52,10 @@ class Grader:
 
     The model is asked `repeats` times: the score is the mean, the verdict on a criterion that of the majority, and
     without a majority of answers that can be read there is no score. A score of criteria is the weighted share of
-    passed ones among those the judge could tell; of repeated answers, among those that their majority could. `calibration` maps
-    the final score, once. `max_prompt_chars` bounds what the model is shown: a conversation too long for it is
-    shortened, never the rubric or the reference. A model that takes over `timeout_s` for one answer has failed.
+    passed ones among those the judge could tell; of repeated answers, among those that their majority could.
+    `calibration` maps the final score, once. `max_prompt_chars` bounds what the model is shown: a conversation too
+    long for it is shortened, never the rubric or the reference. A model that takes over `timeout_s` for one answer
+    has failed.
 
     Raises `ConfigError` (a `ValueError`) for a threshold outside 0..1, or a rubric that cannot be used.
     """

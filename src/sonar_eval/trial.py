@@ -33,8 +33,8 @@ from .interceptor import FaultLedger, Fidelity, ProxyInterceptor, RuleReport, ru
 from .limits import Deadline, job_deadline, job_over, until, within
 from .llm import LLMClient, LLMConfig
 from .results import GraderResult, Outcome, TrialFailure, TrialResult
-from .threshold import meets
 from .simulator import UserSimulator
+from .threshold import meets
 from .transcript import Expectation, Transcript, carry_marks, mark_faults
 from .usage import Role
 

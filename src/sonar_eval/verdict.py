@@ -104,7 +104,10 @@ def read_verdict(raw: str | None, criteria: Sequence[Criterion] = ()) -> Reading
     answer = read_answer((raw or "").strip())
     if answer.is_empty:
         return Reading(None, raw or "", "the judge said nothing outside its thinking")
-    return _read_criteria(raw or "", answer, criteria) if criteria else _read_score(raw or "", answer)
+    try:
+        return _read_criteria(raw or "", answer, criteria) if criteria else _read_score(raw or "", answer)
+    except RecursionError:
+        return Reading(None, raw or "", "what the judge said is nested too deeply")
 
 
 def share_passed(criteria: Sequence[Criterion], results: Sequence[CriterionResult]) -> float | None:
