@@ -151,6 +151,25 @@ def test_one_turn_of_very_many_messages_fits_too(chars):
     assert "[2] bot: bye" in evidence.prompt
 
 
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [Turn("hi", ("m" * 150,) * 2_000)],
+        [Turn("hi", ("m" * 199,) * 600), Turn("ho", ("m" * 199,) * 600)],
+    ],
+    ids=["one turn", "two turns"],
+)
+def test_turns_that_are_cut_within_are_counted_and_told(turns):
+    evidence = Brief("Be kind.").with_evidence(Transcript("c1"), ConversationLog("c1", turns))
+    lost = [int(number) for number in re.findall(r"\[?…(\d+) characters left out…", evidence.prompt)]
+    assert len(lost) == len(turns)
+    assert (evidence.shortened, evidence.left_out) == (True, sum(lost))
+    assert f"NOTE: {sum(lost)} characters of the above were left out" in evidence.prompt
+    assert not re.search(r"turns \d+ to \d+ left out", evidence.prompt)
+    written = sum(len(message) for turn in turns for message in turn.delivered)
+    assert written - evidence.prompt.count("m") <= sum(lost)
+
+
 def test_names_of_any_length_fit_too():
     turn = Turn("hi", Delivered().messages, forms=(Form("f" * 90_000),))
     spans = [tool_span("t" * 90_000)]

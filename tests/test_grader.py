@@ -316,6 +316,7 @@ def test_a_tie_is_a_verdict_that_nobody_can_tell():
     result, _ = grade_criteria(answer("passed", "passed"), answer("failed", "passed"), repeats=2)
     assert [criterion.verdict for criterion in result.criteria] == ["cannot_tell", "passed"]
     assert "several minds" in result.criteria[0].reason
+    assert (result.score, result.scores) == (1.0, (1.0, pytest.approx(2 / 3)))
     assert result.agreement == 0.5
 
 
@@ -332,6 +333,46 @@ def test_an_outage_in_one_of_several_answers_leaves_the_others():
     assert result.score == pytest.approx(0.8)
     with pytest.raises(JudgeError, match="503"):
         grade(LLMTransportError("503"), repeats=2)
+
+
+@pytest.mark.parametrize(
+    ("replies", "repeats", "said"),
+    [
+        ((verdict(1), "mumble"), 3, "only 1 of 3 answers can be used: no verdict in"),
+        ((verdict(1), "mumble"), 2, "only 1 of 2 answers can be used: no verdict in"),
+        ((verdict(1), LLMTransportError("503")), 3, "only 1 of 3 answers can be used: .*503"),
+    ],
+)
+def test_without_a_majority_of_answers_that_can_be_read_there_is_no_score(replies, repeats, said):
+    result, _ = grade(*replies, repeats=repeats)
+    assert (result.score, result.passed, result.scores) == (None, False, (1.0,))
+    assert re.match(said, result.error)
+
+
+def test_what_the_majority_could_not_tell_is_not_told_by_one_dissenter():
+    untold, told = answer("cannot_tell", "cannot_tell"), answer("passed", "passed")
+    result, _ = grade_criteria(untold, untold, told, repeats=3)
+    assert (result.score, result.passed) == (None, False)
+    assert "none of the criteria" in result.error
+    one_told = answer("failed", "cannot_tell")
+    result, _ = grade_criteria(one_told, one_told, answer("cannot_tell", "passed"), repeats=3)
+    assert [criterion.verdict for criterion in result.criteria] == ["failed", "cannot_tell"]
+    assert result.score == 0.0
+
+
+@pytest.mark.parametrize("score", [0.7, 0.1, 0.3, 0.55])
+@pytest.mark.parametrize("repeats", [3, 6, 7])
+def test_answers_that_all_meet_the_threshold_meet_it_together(score, repeats):
+    result, _ = grade(verdict(score), repeats=repeats, pass_threshold=score)
+    assert (result.score, result.passed) == (score, True)
+
+
+def test_weights_that_sum_up_to_the_threshold_reach_it():
+    weighted = [Criterion(name, "t", weight) for name, weight in (("a", 0.1), ("b", 0.2), ("c", 0.4), ("d", 0.3))]
+    said = json.dumps({"a": "passed", "b": "passed", "c": "failed", "d": "failed"})
+    client = ScriptedClient([said])
+    grader = Grader(client, LLMConfig("judge"), weighted, pass_threshold=0.3)
+    assert run(grader.grade(TRACE, LOG)).passed
 
 
 def test_a_calibration_is_applied_once_to_the_mean():

@@ -216,6 +216,8 @@ def test_an_answer_without_a_verdict_is_written_down_and_asked_for_again(sweep):
     _, asked, verdicts = ask(sweep, PlantedJudge(babbles))
     assert [verdicts[question.key].score for question in asked] == [None] * 12
     assert "no verdict" in lines(sweep / "judge-check.jsonl")[0]["error"]
+    assert lines(sweep / "judge-check.jsonl")[0]["said"] == "well, well"
+    assert {verdicts[question.key].error for question in asked} == {"no verdict in what the judge said"}
     speaks = BiasedJudge(lambda prompt, again: verdict(1.0))
     _, asked, verdicts = ask(sweep, PlantedJudge(speaks))
     assert {verdicts[question.key].score for question in asked} == {1.0}

@@ -79,6 +79,25 @@ def test_an_answer_that_is_no_verdict_is_counted_and_left_out():
     assert (found.trials, found.unread, found.agreement.alike) == (2, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        (["no verdict"], "1 answer gave no verdict: no verdict (1)"),
+        (["no verdict"] * 2 + ["score 85 is none", "score 70 is none", "score 9 is none"], None),
+        (["a", "a", "a", "b", "b", "c"], "6 answers gave no verdict: a (3); b (2); others (1)"),
+        ([None, None], "2 answers gave no verdict"),
+        (["long\n" * 100], f"1 answer gave no verdict: {('long ' * 30)[:119]}… (1)"),
+    ],
+)
+def test_answers_that_give_no_verdict_are_told_with_their_most_frequent_reasons(errors, said):
+    whole = {f"c{i}": verdict(i, True) for i in range(10)}
+    unread = {f"c{i}": Judged(f"c{i}", None, False, error=error) for i, error in enumerate(errors)}
+    found = check_judge("j", trials(list(whole.values())), [whole, {**whole, **unread}], second=("other", unread))
+    text = judge_check_text(found).splitlines()
+    said = said or "5 answers gave no verdict: score 85 is none (3); no verdict (2)"
+    assert text.count(f"  {said}") == 2
+
+
 def test_a_judge_that_has_changed_since_the_run_is_seen():
     recorded = [verdict(place, True) for place in range(10)]
     fresh = {f"c{place}": verdict(place, place < 5) for place in range(10)}

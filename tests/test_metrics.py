@@ -171,6 +171,14 @@ def test_a_scenario_with_nothing_to_check_says_so():
     assert not roll_up("s", [graded(0, 0.9)], k=1).unchecked
 
 
+@pytest.mark.parametrize("trials", [3, 6, 7, 10])
+def test_trials_that_all_meet_the_threshold_meet_it_together(trials):
+    every = [graded(index, 0.7, True) for index in range(trials)]
+    assert roll_up("s", every, k=trials, grader_required=True).reasons == []
+    below = roll_up("s", [graded(0, 0.69, True), *every[1:]], k=trials, grader_required=True)
+    assert "is below 0.7" in below.reasons[0]
+
+
 def test_the_mean_of_the_judge_is_over_graded_trials():
     report = roll_up("s", [graded(0, 0.8, True), graded(1, 0.4, True), judged_trial(2, True, judge_asked=True)], k=3)
     assert report.mean_grader_score == pytest.approx(0.6)

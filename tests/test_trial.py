@@ -508,6 +508,12 @@ def test_a_judge_that_gates_wants_the_mean_at_the_threshold(threshold, passed):
     assert report.passed is passed
 
 
+def test_a_score_short_of_the_threshold_by_rounding_alone_passes_the_gate():
+    report = evaluate(make_scenario(**RUBRIC), judge=[verdict((0.7 + 0.7 + 0.7) / 3)], grader_required=True)
+    assert report.grader_scores[0] < 0.7
+    assert (report.passed, report.pass_rate) == (True, 1.0)
+
+
 def test_a_trial_passes_the_gate_only_at_the_threshold_of_the_task():
     report = evaluate(make_scenario(k=2, **RUBRIC), judge=[verdict(0.8)], grader_required=True, grader_threshold=0.9)
     assert (report.passed, report.pass_rate) == (False, 0.0)
@@ -772,14 +778,15 @@ def test_a_user_who_fell_out_of_its_role_is_noted_and_the_bot_does_not_suffer():
 
 def test_answers_of_the_judge_that_are_missing_are_noted():
     def make_grader(scenario):
-        return Grader(ScriptedClient([verdict(0.9), "mumble", "mumble"]), LLMConfig("judge"), "r", repeats=2)
+        replies = [verdict(0.9), "mumble", "mumble", verdict(0.9)]
+        return Grader(ScriptedClient(replies), LLMConfig("judge"), "r", repeats=3)
 
     orchestrator = Orchestrator(
         make_task(), RecordingBot(), ScriptedClient(["x"]), grader_factory=make_grader, ingest_client=FixedIngest()
     )
     report = run(orchestrator.run_scenario(make_scenario(**RUBRIC)))
     assert report.grader_scores == [0.9]
-    assert report.trials[0].warnings == ["1 of 2 answers of the judge gave no score"]
+    assert report.trials[0].warnings == ["1 of 3 answers of the judge gave no score"]
 
 
 class Known(FixedIngest):
