@@ -25,6 +25,8 @@ from sonar_eval import (
     Severity,
     Transcript,
     Variant,
+    max_cost,
+    max_total_tokens,
 )
 from sonar_eval.errors import IngestError, LLMAnswerError
 from sonar_eval.llm import ChatReply, Usage
@@ -110,6 +112,70 @@ def test_a_trace_without_counts_leaves_the_bot_and_the_total_unknown(tokens):
     names = {score.name for score in scorecard(report)}
     assert [name for name in names if name.startswith("cost_usd")] == ["cost_usd_by/simulator"]
     assert {"tokens/judge_input", "tokens/judge_output"} <= names
+
+
+@pytest.mark.parametrize(
+    ("tokens", "spent", "least"),
+    [
+        (((1000, 100), (None, None)), Spend(2, None, None, None), 0.01),
+        (((1000, None), (1000, None)), Spend(2, 2000, None, None), 0.01),
+        (((None, 100),), Spend(1, None, 100, None), 0.005),
+    ],
+)
+def test_a_call_whose_usage_was_not_told_is_never_counted_as_nothing(tokens, spent, least):
+    checks = {
+        "tokens": max_total_tokens(5000),
+        "cost": max_cost(1.0),
+        "few tokens": max_total_tokens(99),
+        "little cost": max_cost(0.004),
+    }
+    assertions = [Assertion(name, Severity.SAFETY_CRITICAL, check) for name, check in checks.items()]
+    report = evaluate(make_scenario(assertions=assertions), ingest=CountedIngest(*tokens), variant=BOT)
+    (trial,) = report.trials
+    assert trial.log.spent["bot"] == spent
+    assert trial.log.spent["bot"].cost_at_least_usd == pytest.approx(least)
+    results = {result.name: (result.passed, result.unknown) for result in trial.assertions}
+    unknown, failed = (False, True), (False, False)
+    assert results == {"tokens": unknown, "cost": unknown, "few tokens": failed, "little cost": failed}
+    assert all("at least" in result.detail for result in trial.assertions[2:])
+    names = {score.name for score in scorecard(report)}
+    assert not names & {"tokens_mean", "cost_usd", "cost_usd_by/bot"}
+    assert ("tokens/bot_input" in names, "tokens/bot_output" in names) == (
+        spent.input_tokens is not None,
+        spent.output_tokens is not None,
+    )
+    assert trial_record("s", trial)["tokens"] is None
+
+
+def test_a_turn_that_asked_no_model_took_nothing():
+    class Quiet(CountedIngest):
+        """Tell of a second turn in which only a tool ran."""
+
+        async def pull(self, conversation_id):
+            transcript = await super().pull(conversation_id)
+            return replace(transcript, spans=[span for span in transcript.spans if span.get("trace_id") != "t1"])
+
+    trial, _ = trial_of(ingest=Quiet((1000, 100), (None, None)))
+    assert trial.log.spent["bot"] == Spend(1, 1000, 100, pytest.approx(0.01))
+
+
+def test_a_sum_over_trials_is_no_number_when_one_of_them_is_not_known():
+    def counted(index, *tokens):
+        run = dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
+        return judged_trial(index, True, transcript=Transcript("c", [{"trace_id": "t", **run}]))
+
+    found = scores(counted(0, 100, 10), counted(1, 300, None))
+    assert (found["tokens/bot_input"], found["tokens_mean"]) == (400, 110)
+    assert "tokens/bot_output" not in found
+
+
+def test_what_is_known_of_a_cost_stays_in_the_record():
+    trial = costly(bot=None)
+    trial.log.spent["bot"] = Spend(2, None, None, None, cost_at_least_usd=0.5)
+    record = json.loads(json.dumps(trial_record("s", trial)))
+    assert read_trial(record).log.spent["bot"].known_usd == 0.5
+    assert record["cost_usd"] is None
+    assert "cost_at_least_usd" not in record["spent"]["simulator"]
 
 
 def test_a_variant_whose_price_is_none_costs_nobody_a_trial():

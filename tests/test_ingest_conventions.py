@@ -566,6 +566,185 @@ def test_an_agent_that_starts_anew_counts_in_full():
     assert told(smolagent(1, 203, 23, reset=True), smolagent(2, 99, 9, reset=False)).tokens() == (302, 32)
 
 
+def given(**counts: int) -> dict[str, int]:
+    """Write down the side of a call's usage that its provider told, or both."""
+    return {f"gen_ai.usage.{side}_tokens": count for side, count in counts.items()}
+
+
+BOTH = usage(100, 10)
+ID = {"gen_ai.response.id": "r1"}
+
+
+@pytest.mark.parametrize(
+    ("spans", "tokens", "basis", "least"),
+    [
+        pytest.param([span(CHAT, number=1)], (None, None), None, (0, 0), id="the only call tells nothing"),
+        pytest.param(
+            [span({**CHAT, **BOTH}, number=1), span(CHAT, number=2)],
+            (None, None),
+            "llm spans",
+            (100, 10),
+            id="one of two calls tells nothing",
+        ),
+        pytest.param(
+            [span({**CHAT, **BOTH}, number=1), span(CHAT, number=2, status="ERROR")],
+            (None, None),
+            "llm spans",
+            (100, 10),
+            id="a call that failed took nobody knows what",
+        ),
+        pytest.param(
+            [span({**CHAT, **given(input=100)}, number=number) for number in (1, 2)],
+            (200, None),
+            "llm spans",
+            (200, 0),
+            id="no call tells its output",
+        ),
+        pytest.param(
+            [span({**CHAT, **BOTH}, number=1), span({**CHAT, **given(input=50)}, number=2)],
+            (150, None),
+            "llm spans",
+            (150, 10),
+            id="one of two calls does not tell its output",
+        ),
+        pytest.param(
+            [span(CHAT, number=1), span({**CHAT, **BOTH}, number=2, parent=1)],
+            (100, 10),
+            "llm spans",
+            (100, 10),
+            id="a call is told by the one inside",
+        ),
+        pytest.param(
+            [span({**CHAT, **BOTH}, number=1), span(CHAT, number=2, parent=1)],
+            (100, 10),
+            "llm spans",
+            (100, 10),
+            id="a call is told by the one around it",
+        ),
+        pytest.param(
+            [span({**CHAT, **given(input=100)}, number=1), span({**CHAT, **BOTH}, number=2, parent=1)],
+            (100, 10),
+            "llm spans",
+            (100, 10),
+            id="two spans of one call tell a side each",
+        ),
+        pytest.param(
+            [span(CHAT, number=1), span({**CHAT, **BOTH}, number=2, parent=1), span(CHAT, number=3, parent=1)],
+            (None, None),
+            "llm spans",
+            (100, 10),
+            id="one of two calls inside another tells nothing",
+        ),
+        pytest.param(
+            [span({**CHAT, **BOTH, **ID}, number=1), span({**CHAT, **ID}, number=2, scope="another instrumentor")],
+            (100, 10),
+            "llm spans",
+            (100, 10),
+            id="a response told by two instrumentors of which one counts",
+        ),
+        pytest.param(
+            [span({**CHAT, **BOTH, **ID}, number=1), span({**CHAT, **ID}, number=2)],
+            (None, None),
+            "llm spans",
+            (100, 10),
+            id="two responses of a stub that always gives one id",
+        ),
+        pytest.param(
+            [span({**AGENT, **BOTH}, number=1), span(CHAT, number=2, parent=1), span(CHAT, number=3, parent=1)],
+            (100, 10),
+            "agent totals",
+            (100, 10),
+            id="an agent counts its silent calls",
+        ),
+        pytest.param(
+            [span({**AGENT, **BOTH}, number=1), span(CHAT, number=2, parent=1), span(CHAT, number=3)],
+            (None, None),
+            "agent totals",
+            (100, 10),
+            id="a silent call beside an agent is none of those it counts",
+        ),
+        pytest.param(
+            [
+                span({**AGENT, **usage(300, 30)}, number=1),
+                span({**CHAT, **BOTH}, number=2, parent=1),
+                span(CHAT, number=3, parent=1),
+            ],
+            (300, 30),
+            "agent totals",
+            (300, 30),
+            id="an agent knows of more than its calls tell",
+        ),
+        pytest.param(
+            [
+                span({**AGENT, **BOTH}, number=1),
+                span({**CHAT, **BOTH}, number=2, parent=1),
+                span(CHAT, number=3, parent=1),
+            ],
+            (None, None),
+            "llm spans",
+            (100, 10),
+            id="an agent counts a silent call as nothing",
+        ),
+        pytest.param(
+            [span({**AGENT, **usage(0, 0)}, number=1), span(CHAT, number=2, parent=1)],
+            (None, None),
+            None,
+            (0, 0),
+            id="an agent counts its only call as nothing",
+        ),
+        pytest.param(
+            [
+                span({**AGENT, **BOTH}, number=1),
+                span(CHAT, number=2, parent=1),
+                span({**CHAT, **usage(50, 5)}, number=3),
+            ],
+            (150, 15),
+            "llm spans and agent totals",
+            (150, 15),
+            id="one agent counts its calls and another's calls tell themselves",
+        ),
+        pytest.param(
+            [span({**AGENT, **BOTH}, number=1), span({**AGENT, **given(output=5)}, number=2)],
+            (None, 15),
+            "agent totals",
+            (100, 15),
+            id="one of two agents does not tell its input",
+        ),
+        pytest.param(
+            [span({**AGENT, **usage(300, 30)}, number=1), span({**CHAT, **BOTH}, number=2)],
+            (100, 10),
+            "llm spans",
+            (100, 10),
+            id="calls that all tell go before what stands on an agent",
+        ),
+    ],
+)
+def test_a_sum_is_known_only_when_every_model_call_is_in_it(spans, tokens, basis, least):
+    transcript = told(*spans)
+    (run,) = transcript.runs
+    assert (run["input_tokens"], run["output_tokens"], run["tokens_basis"]) == (*tokens, basis)
+    assert transcript.known_tokens() == tokens
+    assert transcript.tokens() == least
+    assert ("input_tokens_at_least" in run) is (tokens[0] is None and least[0] > 0)
+
+
+def test_an_agent_that_came_back_may_count_its_earlier_turns_too_so_it_does_not_stand_in_for_a_silent_call():
+    turns = []
+    for number, trace in ((10, "a" * 32), (20, "b" * 32)):
+        turns += [
+            span({**AGENT, **usage(number * 30, number)}, number=number, trace=trace),
+            span({**CHAT, **BOTH}, number=number + 1, parent=number, trace=trace),
+            span(CHAT, number=number + 2, parent=number, trace=trace),
+        ]
+    assert [run["input_tokens"] for run in told(*turns).runs] == [300, None]
+
+
+def test_an_agent_is_subtracted_its_earlier_run_also_where_the_calls_of_that_run_told_themselves():
+    first = smolagent(1, 203, 23, reset=True)
+    call = span({**CHAT, **usage(203, 23)}, number=3, parent=1, trace=first.trace_id)
+    assert told(first, call, smolagent(2, 410, 50, reset=False)).tokens() == (410, 50)
+
+
 # models: names, reasons, messages
 
 

@@ -41,6 +41,15 @@ def test_calls_and_tokens_and_their_cost_are_added_up():
     assert spent == Spend(2, 300, 30, pytest.approx(cost), 100)
 
 
+def test_calls_that_tell_leave_a_known_part_of_a_cost_that_is_not_known():
+    client = ScriptedClient([reply(100, 10), reply(None, None), reply(100, 10)])
+    spent = metered(client, *[LLMConfig("a", price=PRICE)] * 3)
+    assert (spent.cost_usd, spent.known_usd) == (None, pytest.approx(2 * (100 * 2 + 10 * 8) / 1e6))
+    more = spent + Spend(1, 5, 5, 1.0)
+    assert (more.cost_usd, more.known_usd) == (None, pytest.approx(1 + spent.known_usd))
+    assert metered(client, LLMConfig("b")).known_usd == 0
+
+
 def test_what_was_never_used_took_nothing():
     assert Meter(PlainClient()).spent is None
 

@@ -140,6 +140,13 @@ def test_tokens_stand_at_the_head_of_the_trace_that_counted_them():
     assert [one for one, counted in usage.items() if counted] == [AGENT]
 
 
+def test_tokens_of_which_one_side_is_not_known_are_not_shown_as_a_usage():
+    runs = [{**run, "output_tokens": None} for run in TRANSCRIPT.runs]
+    trial = replace(judged_trial(0, True, False), log=LOG, transcript=replace(TRANSCRIPT, runs=runs))
+    trace, _ = drawn(record(trial))
+    assert not [span for span in trace.spans if "mlflow.chat.tokenUsage" in span.attributes]
+
+
 def test_a_trace_is_found_by_what_it_was_a_trial_of():
     trace, _ = drawn(record(index=4))
     assert trace.request == "refund / outage / trial 5"

@@ -160,7 +160,41 @@ def test_tokens_are_summed_over_runs_and_unknown_ones_are_zero():
     assert transcript.tokens() == (15, 3)
     assert transcript.tokens_known
     assert not Transcript("c", runs=[{"input_tokens": None}, {}]).tokens_known
-    assert Transcript("c", runs=[{"input_tokens": 0}]).tokens_known
+    assert Transcript("c", runs=[{"input_tokens": 0, "output_tokens": 0}]).tokens_known
+
+
+def counted(trace_id, *counts, **more):
+    return {"trace_id": trace_id, **dict(zip(("input_tokens", "output_tokens"), counts, strict=False)), **more}
+
+
+def of_kind(kind, trace_id):
+    return {"kind": kind, "span_id": f"{kind} {trace_id}", "trace_id": trace_id}
+
+
+@pytest.mark.parametrize(
+    ("runs", "spans", "known", "least"),
+    [
+        pytest.param([("a", 100, 10), ("b", None, None)], "llm a, llm b", (None, None), (100, 10), id="untold"),
+        pytest.param([("a", 100, 10), ("b", None, None)], "llm a, tool b", (100, 10), (100, 10), id="asked no model"),
+        pytest.param([("a", 100, 10), ("b", None, None)], "llm a, agent b", (100, 10), (100, 10), id="asked no llm"),
+        pytest.param([("a", 100, 10), ("b", None, None)], "agent a, agent b", (None, None), (100, 10), id="agents"),
+        pytest.param([("a", 100, 10), ("b", 50, None)], "llm a, llm b", (150, None), (150, 10), id="one side"),
+        pytest.param([("a", 100, 10), ("b", 50, None)], "", (150, None), (150, 10), id="one side and no spans"),
+        pytest.param([("a", 100)], "", (100, None), (100, 0), id="no output at all"),
+        pytest.param([("a", None, None)], "tool a", (None, None), (0, 0), id="nothing counted"),
+    ],
+)
+def test_tokens_are_known_when_every_turn_that_asked_a_model_tells_them(runs, spans, known, least):
+    rows = [of_kind(*span.split()) for span in spans.split(", ") if span]
+    transcript = Transcript("c", [counted(*run) for run in runs], rows)
+    assert (transcript.known_tokens(), transcript.tokens()) == (known, least)
+    assert transcript.tokens_known is (None not in known)
+
+
+def test_what_some_calls_of_a_turn_took_counts_towards_the_least_though_another_is_silent():
+    part = counted("b", None, None, input_tokens_at_least=7, output_tokens_at_least=2)
+    transcript = Transcript("c", [counted("a", 100, 10), part])
+    assert (transcript.known_tokens(), transcript.tokens()) == ((None, None), (107, 12))
 
 
 def test_a_transcript_is_redacted_when_any_content_was_withheld():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from .adapter import Variant
@@ -48,18 +49,15 @@ def note_bot(log: ConversationLog, transcript: Transcript | None, variant: Varia
         price = make_price(variant.model_params)
     except ConfigError:
         price = None
-    _note(log, Role.BOT, price_usage(usage, price))
+    spent = price_usage(usage, price)
+    if spent.cost_usd is None and price is not None and transcript is not None:
+        spent = replace(spent, cost_at_least_usd=price.of(*transcript.tokens()))
+    _note(log, Role.BOT, spent)
 
 
 def _traced(transcript: Transcript) -> Usage:
-    calls = [span for span in transcript.spans if span.get("kind") == "llm"]
-    asking = {span.get("trace_id") for span in calls}
-    # A turn that asked no model took nothing; one that did and has no count leaves the sum unknown.
-    untold = any(run.get("input_tokens") is None and run.get("trace_id") in asking for run in transcript.runs)
-    if untold or not transcript.tokens_known:
-        return Usage(calls=len(calls))
-    prompt, completion = transcript.tokens()
-    return Usage(prompt, completion, calls=len(calls))
+    prompt, completion = transcript.known_tokens()
+    return Usage(prompt, completion, calls=sum(span.get("kind") == "llm" for span in transcript.spans))
 
 
 def _note(log: ConversationLog, role: Role, spent: Any) -> None:

@@ -166,7 +166,11 @@ def _write_metric(metric: AssertionMetric) -> dict[str, Any]:
 
 
 def _write_spent(spent: Mapping[str, Spend]) -> dict[str, Any]:
-    return {str(role): dict(vars(spend)) for role, spend in spent.items()}
+    found = {str(role): dict(vars(spend)) for role, spend in spent.items()}
+    for row in found.values():
+        if not row["cost_at_least_usd"]:
+            del row["cost_at_least_usd"]
+    return found
 
 
 def _read_spent(rows: dict[str, Any] | None) -> dict[str, Spend]:

@@ -148,15 +148,12 @@ def _criteria(report: ScenarioReport) -> Iterable[Score]:
 
 
 def _tokens(report: ScenarioReport) -> Iterable[Score]:
-    counted = [
-        trial.transcript.tokens()
-        for trial in report.counted
-        if trial.transcript is not None and trial.transcript.tokens_known
-    ]
-    if counted:
-        yield Score("tokens/bot_input", sum(prompt for prompt, _ in counted))
-        yield Score("tokens/bot_output", sum(completion for _, completion in counted))
-
+    counted = [trial.transcript.known_tokens() for trial in report.counted if trial.transcript is not None]
+    for name, side in (("tokens/bot_input", 0), ("tokens/bot_output", 1)):
+        known = [count for tokens in counted if (count := tokens[side]) is not None]
+        # A sum that leaves trials out would look like a bot that took less.
+        if known and len(known) == len(counted):
+            yield Score(name, sum(known))
     for role in (Role.SIMULATOR, Role.JUDGE):
         spend = report.spent.get(role.value, Spend())
         if spend.input_tokens is not None and spend.output_tokens is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
@@ -53,15 +53,24 @@ class Spend:
     cost_usd: float | None = None
     cached_tokens: int = 0
     """The part of the input tokens that came from the provider's cache."""
+    cost_at_least_usd: float = field(default=0.0, compare=False)
+    """What the tokens that are known cost, where `cost_usd` is not known."""
+
+    @property
+    def known_usd(self) -> float:
+        """What it cost for certain: all of it, or the part that is known."""
+        return self.cost_at_least_usd if self.cost_usd is None else self.cost_usd
 
     def __add__(self, other: Spend) -> Spend:
         """Add two up; what one of them does not know is not known of both."""
+        cost = _add_known(self.cost_usd, other.cost_usd)
         return Spend(
             self.calls + other.calls,
             _add_known(self.input_tokens, other.input_tokens),
             _add_known(self.output_tokens, other.output_tokens),
-            _add_known(self.cost_usd, other.cost_usd),
+            cost,
             self.cached_tokens + other.cached_tokens,
+            self.known_usd + other.known_usd if cost is None else 0.0,
         )
 
 

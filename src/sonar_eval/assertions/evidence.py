@@ -26,7 +26,7 @@ class Evidence(Flag):
     ABSENCE = auto()
     """That a call which is not in the trace did not happen."""
     TOKENS = auto()
-    """That tokens were counted."""
+    """That the tokens of every model call were counted."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ def gap(rests_on: Evidence, transcript: Transcript) -> str:
     if Evidence.OUTCOMES in rests_on and (silent := _silence(transcript)):
         return silent
     if Evidence.TOKENS in rests_on and not transcript.tokens_known:
-        return "the trace holds no token counts"
+        return (
+            "not every model call tells its tokens" if any(transcript.tokens()) else "the trace holds no token counts"
+        )
     return ""
 
 

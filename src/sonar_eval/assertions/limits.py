@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..conversation import ConversationLog
 from ..errors import ConfigError
 from ..transcript import Transcript
-from ..usage import Role
+from ..usage import Role, Spend
 from .contract import Check, Finding, ReasonedCheck
 from .evidence import Evidence, EvidencedCheck
 
@@ -26,14 +26,21 @@ def max_turns(limit: int) -> Check:
 
 
 def max_total_tokens(limit: int) -> Check:
-    """Hold when prompt and completion tokens add up to at most `limit`."""
+    """Hold when prompt and completion tokens add up to at most `limit`.
+
+    Unknown when some model call does not tell its tokens, unless the others took more than that.
+    """
     _positive("max_total_tokens", limit)
     return EvidencedCheck(
         f"max_total_tokens({limit})",
         lambda transcript, _: sum(transcript.tokens()) <= limit,
         Evidence.TOKENS,
-        lambda transcript, _: f"{sum(transcript.tokens())} tokens, at most {limit} wanted",
+        lambda transcript, _: f"{_amount(transcript)} tokens, at most {limit} wanted",
     )
+
+
+def _amount(transcript: Transcript) -> str:
+    return f"{'' if transcript.tokens_known else 'at least '}{sum(transcript.tokens())}"
 
 
 def max_latency(seconds: float, *, quantile: float = 1.0) -> Check:
@@ -73,7 +80,8 @@ def _quantile(values: Sequence[float], quantile: float) -> float:
 def max_cost(usd: float, *, role: Literal["bot", "simulator", "total"] = "bot") -> Check:
     """Hold when the conversation's models cost at most `usd` US dollars: the bot's, the simulated user's, or both.
 
-    Unknown when the provider did not tell the tokens, or no price is known. The judge is asked only later.
+    Unknown when the provider did not tell the tokens, or no price is known, unless what is known is too much. The
+    judge is asked only later.
     """
     usd = _positive("max_cost", usd)
     if role not in ("bot", "simulator", "total"):
@@ -82,11 +90,12 @@ def max_cost(usd: float, *, role: Literal["bot", "simulator", "total"] = "bot") 
     def reason(_: Transcript, log: ConversationLog) -> Finding:
         # A total without the bot's part is none; whoever else is not listed asked no model.
         roles = [role] if role != "total" else dict.fromkeys([Role.BOT, *(set(log.spent) - {Role.JUDGE})])
-        costs = {str(name): log.spent[name].cost_usd if name in log.spent else None for name in roles}
-        unknown = [name for name, cost in costs.items() if cost is None]
-        known = sum(cost for cost in costs.values() if cost is not None)
+        spent = {str(name): log.spent.get(name, Spend()) for name in roles}
+        unknown = [name for name, spend in spent.items() if spend.cost_usd is None]
+        known = sum(spend.known_usd for spend in spent.values())
         if known > usd:
-            return Finding(False, "", f"it cost {known:.4g} USD, at most {usd:g} USD wanted")
+            least = "at least " if unknown else ""
+            return Finding(False, "", f"it cost {least}{known:.4g} USD, at most {usd:g} USD wanted")
         if unknown:
             return Finding(None, f"what the models of {' and '.join(unknown)} cost is not known")
         return Finding(True)

@@ -200,7 +200,7 @@ def _run(trace: Sequence[Mapped], forest: Forest, tokens: Tokens) -> RunRow:
     roots = [entry for entry in trace if entry.span.has_remote_parent or entry.span.parent_span_id is None]
     # Where the head is not there yet, spans whose parent is missing stand in for it.
     head = next(iter(roots or [entry for entry in trace if not forest.has_parent(entry)] or trace))
-    return {
+    row: RunRow = {
         "trace_id": head.span.trace_id,
         "head_span_id": head.span.span_id,
         "name": head.span.name,
@@ -215,6 +215,11 @@ def _run(trace: Sequence[Mapped], forest: Forest, tokens: Tokens) -> RunRow:
         "framework": label(head.span.resource.get("sonar.framework")),
         "scopes": sorted({entry.span.scope for entry in trace}),
     }
+    if tokens.input is None and tokens.input_at_least:
+        row["input_tokens_at_least"] = tokens.input_at_least
+    if tokens.output is None and tokens.output_at_least:
+        row["output_tokens_at_least"] = tokens.output_at_least
+    return row
 
 
 def _content(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from ..errors import LLMError
 from ..usage import Price, Spend
 from .contract import LLMClient, LLMConfig, Message, Usage, add_usage
@@ -24,7 +27,7 @@ class Meter:
     @property
     def spent(self) -> Spend | None:
         """Tell what was used up so far; None before the first answer."""
-        spent = sum((price_usage(add_usage(usages), price) for price, usages in self._taken.items()), _NOTHING)
+        spent = sum((_price_all(usages, price) for price, usages in self._taken.items()), _NOTHING)
         return spent if spent.calls else None
 
     async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> str:
@@ -42,6 +45,14 @@ class Meter:
 
     def _note(self, usage: Usage, price: Price | None) -> None:
         self._taken.setdefault(price, []).append(usage)
+
+
+def _price_all(usages: Collection[Usage], price: Price | None) -> Spend:
+    spend = price_usage(add_usage(usages), price)
+    if spend.cost_usd is not None or price is None:
+        return spend
+    least = sum(price_usage(usage, price).known_usd for usage in usages)
+    return replace(spend, cost_at_least_usd=least)
 
 
 def price_usage(usage: Usage, price: Price | None) -> Spend:

@@ -248,8 +248,8 @@ class _Drawing:
         keys = ("call_id", "tool_success", "success_basis", "soft_error", "source", "late", "conflict", "fault")
         found |= {f"sonar.{key}": row[key] for key in keys if row.get(key) not in (None, False)}
         run = next((run for run in self._runs if _head(run) == _place(row)), None)
-        if run is not None and run.get("input_tokens") is not None:
-            given, made = run["input_tokens"] or 0, run["output_tokens"] or 0
+        given, made = (run.get("input_tokens"), run.get("output_tokens")) if run is not None else (None, None)
+        if given is not None and made is not None:
             usage = {"input_tokens": given, "output_tokens": made, "total_tokens": given + made}
             found["mlflow.chat.tokenUsage"] = usage
         if run is not None and run.get("model"):

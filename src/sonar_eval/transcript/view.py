@@ -113,15 +113,39 @@ class Transcript:
         )
 
     def tokens(self) -> tuple[int, int]:
-        """Sum prompt and completion tokens over the runs; a count nobody gave is 0."""
-        prompt = sum(run.get("input_tokens") or 0 for run in self.runs)
-        completion = sum(run.get("output_tokens") or 0 for run in self.runs)
-        return prompt, completion
+        """Sum prompt and completion tokens over the runs: at least so many, for a count nobody gave is 0."""
+        return self._least("input_tokens"), self._least("output_tokens")
+
+    def known_tokens(self) -> tuple[int | None, int | None]:
+        """Sum prompt and completion tokens; None where some model call does not tell.
+
+        A turn that asked no model took nothing. Where no turn has a count, nothing is known.
+        """
+        asking = self._traces_asking_models()
+        return self._exact("input_tokens", asking), self._exact("output_tokens", asking)
 
     @property
     def tokens_known(self) -> bool:
-        """Tell whether any run has a token count."""
-        return any(run.get("input_tokens") is not None for run in self.runs)
+        """Tell whether both counts are known of every model call."""
+        return None not in self.known_tokens()
+
+    def _least(self, side: str) -> int:
+        return sum(run.get(side) or run.get(f"{side}_at_least") or 0 for run in self.runs)
+
+    def _exact(self, side: str, asking: set[Any]) -> int | None:
+        counts = [run.get(side) for run in self.runs]
+        untold = any(
+            count is None and (run.get("trace_id") in asking or _has_count(run))
+            for count, run in zip(counts, self.runs, strict=True)
+        )
+        known = [count for count in counts if count is not None]
+        return sum(known) if known and not untold else None
+
+    def _traces_asking_models(self) -> set[Any]:
+        """Find the traces in which a model was asked; agents that show no calls of models may have asked some."""
+        kinds = {span.get("kind") for span in self.spans}
+        kind = "llm" if "llm" in kinds else "agent"
+        return {span.get("trace_id") for span in self.spans if span.get("kind") == kind}
 
     def content_for(self, span_id: str, *, trace_id: str | None = None) -> list[dict[str, Any]]:
         """List the content rows of one span; span ids are unique only within a trace."""
@@ -138,6 +162,11 @@ def _moment(text: Any) -> datetime | None:
     except (TypeError, ValueError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _has_count(run: dict[str, Any]) -> bool:
+    sides = ("input_tokens", "output_tokens")
+    return any(run.get(side) is not None or run.get(f"{side}_at_least") for side in sides)
 
 
 def _value(content: list[dict[str, Any]], kind: str) -> Any:

@@ -32,7 +32,11 @@ class RunRow(TypedDict):
     status: str
     error_type: str | None
     input_tokens: int | None
+    """None where nothing tells, or a model call does not tell what it took."""
     output_tokens: int | None
+    input_tokens_at_least: NotRequired[int]
+    """What the other model calls took, where one does not tell."""
+    output_tokens_at_least: NotRequired[int]
     tokens_basis: str | None
     model: str | None
     framework: str | None
