@@ -283,6 +283,32 @@ def test_a_result_of_any_value_is_written_down(traced):
     assert told_of(agent)["none"] is None
 
 
+def test_a_model_reads_what_a_tool_gives_or_fails_with_in_the_letters_it_has(traced):
+    def menu() -> Any:
+        return {"größe": "große Tasse 日本"}
+
+    def order() -> Any:
+        raise ValueError("kein Kännchen")
+
+    agent, client = make_agent([wants("menu"), wants("order"), "Done."], traced, tools=[tool(menu), tool(order)])
+    run(agent.reply("hi"))
+    told = [message.content for message in client.requests[-1].messages if message.role == "tool"]
+    assert told == ['{"größe": "große Tasse 日本"}', '{"error": "ValueError: kein Kännchen"}']
+    results = [(span.attributes or {}).get("gen_ai.tool.call.result") for span in traced.spans("execute_tool")]
+    assert results == [told[0], None]
+
+
+def test_half_a_surrogate_pair_in_a_result_costs_the_span_nothing(traced):
+    def broken() -> Any:
+        return {"name": "Zoë \ud83d"}
+
+    agent, _ = make_agent([wants("broken"), "Done."], traced, tools=[tool(broken)])
+    run(agent.reply("hi"))
+    (span,) = traced.spans("execute_tool")
+    sent = str((span.attributes or {})["gen_ai.tool.call.result"]).encode()
+    assert json.loads(sent) == {"name": "Zoë \ud83d"}
+
+
 @pytest.mark.parametrize(
     ("rule", "told", "error"),
     [

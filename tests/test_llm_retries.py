@@ -306,6 +306,12 @@ def test_anthropic_thinking_is_no_answer_and_tool_calls_are_read():
     assert reply.finish_reason == "tool_calls"
 
 
+def test_anthropic_arguments_that_are_no_object_are_quoted_in_the_letters_they_have():
+    use = {"type": "tool_use", "id": "t1", "name": "pay", "input": ["größer"]}
+    (call,) = run(Provider(message(use, stop="tool_use")).anthropic().chat(CONFIG, "", HELLO, ())).tool_calls
+    assert (call.arguments, call.error) == ({}, 'arguments are no JSON object: ["größer"]')
+
+
 def test_anthropic_refusing_and_anthropic_silent_are_two_things():
     with pytest.raises(LLMAnswerError, match="refus"):
         ask(Provider(message(stop="refusal")).anthropic())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from ..errors import describe
 from ..interceptor import FaultSpec, InterceptDecision, ProxyInterceptor, fault_attributes
 from ..llm import ChatClient, ChatReply, LLMConfig, Message, ToolRequest, ToolSchema
 
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 _JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -172,13 +174,13 @@ class ChatAgent:
             _put_json(span, "gen_ai.tool.call.arguments", call.arguments)
             try:
                 result, decision = await self._dispatch(call)
-                written = result if isinstance(result, str) else json.dumps(result, default=str)
+                written = result if isinstance(result, str) else _as_json(result)
             except Exception as error:
                 _mark_fault(span, getattr(error, "sonar_decision", None), self._interceptor)
                 span.record_exception(error)
                 span.set_attribute("error.type", type(error).__name__)
                 span.set_status(Status(StatusCode.ERROR, str(error)))
-                return json.dumps({"error": describe(error)})
+                return _as_json({"error": describe(error)})
             _mark_fault(span, decision, self._interceptor)
             span.set_attribute("gen_ai.tool.call.result", written)
             return written
@@ -197,7 +199,14 @@ def _mark_fault(span: Span, decision: InterceptDecision | None, interceptor: Pro
 
 
 def _put_json(span: Span, key: str, value: Any) -> None:
-    span.set_attribute(key, json.dumps(value, ensure_ascii=False, default=str))
+    span.set_attribute(key, _as_json(value))
+
+
+def _as_json(value: Any) -> str:
+    """Write a value in the letters it has: a model reads `\\u00f6` as six signs, not as one."""
+    written = json.dumps(value, ensure_ascii=False, default=str)
+    # Half a surrogate pair has no bytes in UTF-8, so that a span would lose the whole attribute.
+    return json.dumps(value, default=str) if _HALF_A_PAIR.search(written) else written
 
 
 def _put_reply(span: Span, reply: ChatReply) -> None:

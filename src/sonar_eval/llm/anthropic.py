@@ -123,7 +123,7 @@ def _read_call(block: dict[str, Any]) -> ToolRequest:
     arguments = block.get("input")
     if isinstance(arguments, dict):
         return ToolRequest(block["id"], block["name"], arguments)
-    shown = json.dumps(arguments, default=str)[:200]
+    shown = json.dumps(arguments, ensure_ascii=False, default=str)[:200]
     return ToolRequest(block["id"], block["name"], {}, error=f"arguments are no JSON object: {shown}")
 
 

@@ -79,7 +79,7 @@ def _write_message(message: Message) -> dict[str, Any]:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
             }
             for call in message.tool_calls
         ]
