@@ -118,6 +118,22 @@ def test_a_counted_adapter_hands_everything_on_and_tears_down_even_when_that_fai
     assert bot.name == inner.name
 
 
+def test_an_adapter_without_a_name_is_counted_under_that_of_its_class():
+    class Nameless:
+        async def setup_trial(self, ctx):
+            return Session(ctx.conversation_id)
+
+        async def send(self, session, user_msg, media=None):
+            return Delivered(("hi",))
+
+        async def teardown_trial(self, session):
+            pass
+
+    bot = CountedAdapter(Nameless())
+    assert bot.name == "Nameless"
+    assert run(bot.send(Session("c"), "hello")).messages == ("hi",)
+
+
 def test_a_counted_adapter_enters_and_leaves_the_one_it_holds():
     class Held(RecordingBot):
         steps: list[str]

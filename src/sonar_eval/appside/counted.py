@@ -19,7 +19,8 @@ class CountedAdapter:
     def __init__(self, inner: BotAdapter) -> None:
         self._inner = inner
         self._tenants: dict[str, str | None] = {}
-        self.name = inner.name
+        # Nothing needs a name, and adapters of old have none.
+        self.name = getattr(inner, "name", None) or type(inner).__name__
         snapshot = getattr(inner, "snapshot", None)
         if snapshot is not None:
             # Only then: an adapter without a snapshot is told by its not being there.
