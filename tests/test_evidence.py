@@ -170,6 +170,21 @@ def test_turns_that_are_cut_within_are_counted_and_told(turns):
     assert written - evidence.prompt.count("m") <= sum(lost)
 
 
+def test_the_judge_sees_the_media_that_the_user_saw_and_silence_only_where_there_was_nothing():
+    log = ConversationLog("c1", [Turn("The menu?", (), media=("menu.png", "two\nlines")), Turn("Hello?", ())])
+    prompt = Brief("Be kind.").with_evidence(Transcript("c1"), log).prompt
+    assert "[1] bot sent a file or picture: menu.png\n[1] bot sent a file or picture: two\\nlines\n" in prompt
+    assert "[1] bot: (nothing)" not in prompt
+    assert "[2] bot: (nothing)" in prompt
+
+
+def test_media_of_any_length_fit_too():
+    log = ConversationLog("c1", [Turn("hi", (), media=("data:" + "A" * 90_000,))])
+    evidence = Brief("r", max_chars=5_000).with_evidence(Transcript("c1"), log)
+    assert len(evidence.prompt) <= 5_000
+    assert evidence.shortened
+
+
 def test_names_of_any_length_fit_too():
     turn = Turn("hi", Delivered().messages, forms=(Form("f" * 90_000),))
     spans = [tool_span("t" * 90_000)]

@@ -53,7 +53,7 @@ RICH = TrialResult(
         "c7",
         [
             Turn("hi", ("Please fill in.", "Take your time."), None, (FORM,), 0.25),
-            Turn("{…}", (), FormSubmission("order", {"size": "large", "note": None}), (), None),
+            Turn("{…}", (), FormSubmission("order", {"size": "large", "note": None}), (), None, ("menu.png",)),
         ],
         True,
         EndReason.USER,
@@ -95,9 +95,12 @@ def test_a_record_without_the_later_fields_is_read_as_well():
     record = json.loads(json.dumps(trial_record("s", RICH)))
     record["grader"] = {"score": 0.8, "reasoning": "fine", "passed": True, "error": None}
     del record["role_breaks"]
+    for turn in record["conversation"]:
+        del turn["media"]
     trial = read_trial(record)
     assert trial.grader == GraderResult(0.8, "fine", True)
     assert trial.log.role_breaks == []
+    assert [turn.media for turn in trial.log.turns] == [(), ()]
 
 
 def test_a_trial_record_says_at_its_top_what_people_look_for():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sonar_eval.report import ResultRow, render_transcript, result_table
+from sonar_eval.report.transcript import conversation_blocks
 
 CHOICES = {"model": "m1", "prompt": "v1", "scenario": "refund", "fault": "none"}
 
@@ -256,6 +257,17 @@ def test_a_redacted_trace_and_warnings_are_noted():
     text = render_transcript(record(redacted=True, warnings=["teardown did not end within 30 s"]))
     assert "the trace is redacted" in text
     assert "- warning: teardown did not end within 30 s" in text
+
+
+def test_media_are_shown_and_are_no_silence():
+    sent = record(conversation=[turn("The menu?") | {"media": ["menu.png", "A" * 5000]}])
+    text = render_transcript(sent)
+    assert "**Bot** sends a file or picture: menu.png" in text
+    assert "**Bot** sends a file or picture: AAAA" in text
+    assert "A" * 401 not in text
+    assert "(nothing)" not in text
+    (block,) = conversation_blocks(sent)
+    assert block.splitlines()[1] == "Bot sends a file or picture: menu.png"
 
 
 def test_forms_and_silence_are_shown():

@@ -10,8 +10,10 @@ import pytest
 
 from simulated import arm, trial, trials
 from sonar_eval.report import Arm, CellKey, compare_arms, draw_plots, render_html
+from sonar_eval.report.arm import independent
 from sonar_eval.report.charts import Scale, scale_over
 from sonar_eval.report.dialogue import dialogue
+from sonar_eval.report.divergence import first_divergence
 from sonar_eval.report.heatmap import heat_map
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'<svg onload=alert(2)>"
@@ -234,6 +236,22 @@ def test_a_filled_in_form_is_part_of_the_conversation():
     words = page(one_cell("A", trial(0), trial(1)), one_cell("B", one, trial(1))).words()
     assert 'User fills in address: {"city": "Bern"}' in words
     assert "Bot sends form payment: iban" in words
+
+
+def test_media_are_part_of_the_conversation():
+    one = trial(0, False) | talk(("The menu?", "Here."))
+    one["conversation"][0] |= {"delivered": [], "media": ["menu.png"]}
+    words = page(one_cell("A", trial(0), trial(1)), one_cell("B", one, trial(1))).words()
+    assert "Bot sends a file or picture menu.png" in words
+    assert "(nothing)" not in words
+
+
+def test_conversations_that_differ_in_their_media_alone_are_no_copies():
+    shown = [trial(index) | talk(("The menu?", "Here.")) for index in range(3)]
+    assert len(independent(shown)) == 1
+    shown[2]["conversation"][0]["media"] = ["menu.png"]
+    assert len(independent(shown)) > 1
+    assert first_divergence(shown[0], shown[2]).turn == 0
 
 
 def test_the_heat_map_has_a_number_in_every_cell_and_a_dash_for_none():

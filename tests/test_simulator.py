@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import re
 from itertools import pairwise
 
 import pytest
@@ -274,17 +275,42 @@ def test_a_timeout_of_the_bots_own_is_told_in_its_own_words():
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [None, "just text", Delivered("text"), Delivered((None,)), Delivered(forms=("order",))],
-    ids=["nothing", "a text", "messages as one text", "no text", "no form"],
+    ("answer", "words"),
+    [
+        pytest.param(None, r"send() must return Delivered(...), got None", id="nothing"),
+        pytest.param("hi", r"send() must return Delivered(...), got 'hi'", id="a text"),
+        pytest.param(Delivered, r"send() must return Delivered(...), got <class", id="the class"),
+        pytest.param(Delivered("hi"), "its messages as a tuple of texts, got 'hi'", id="messages as one text"),
+        pytest.param(Delivered(None), "its messages as a tuple of texts, got None", id="messages of no kind"),
+        pytest.param(Delivered((None,)), "its messages as a tuple of texts, got (None,)", id="no text"),
+        pytest.param(Delivered(iter([3])), "its messages as a tuple of texts, got (3,)", id="no text in an iterator"),
+        pytest.param(Delivered((), "a.png"), "its media as a tuple of names or addresses, got 'a.png'", id="media"),
+        pytest.param(Delivered(forms=("order",)), "its forms as a tuple of Form, got ('order',)", id="no form"),
+    ],
 )
-def test_an_answer_of_the_wrong_kind_is_the_bots_failure(answer):
+def test_an_answer_of_the_wrong_kind_is_the_bots_failure(answer, words):
     class OddBot(RecordingBot):
         async def send(self, session, user_msg, media=None, **extra):
             return answer
 
-    with pytest.raises(BotError):
+    with pytest.raises(BotError, match=re.escape(words)):
         converse(bot=OddBot(), scripted_messages=["a"])
+
+
+def test_what_comes_out_of_an_iterator_is_delivered_shown_and_kept():
+    answer = Delivered(map(str, [1, 2]), iter(["menu.png"]), (form for form in [ORDER]))
+    log, _, client = converse("hi", "[[END]]", bot=RecordingBot(lambda text: answer))
+    (turn,) = log.turns
+    assert (turn.delivered, turn.media, turn.forms) == (("1", "2"), ("menu.png",), (ORDER,))
+    shown = client.requests[1].messages[-1].content
+    assert shown.startswith("1\n2\n[The chatbot sent the form order")
+    assert shown.endswith("menu.png]")
+
+
+def test_media_of_any_kind_are_kept_as_texts():
+    media = ("menu.png", {"url": "http://a/b"}, b"\x89PNG")
+    log, _, _ = converse(scripted_messages=["a"], bot=RecordingBot(lambda text: Delivered((), media)))
+    assert log.turns[0].media == ("menu.png", "{'url': 'http://a/b'}", "4 bytes")
 
 
 def test_a_user_model_that_fails_is_the_simulators_failure():

@@ -210,6 +210,14 @@ def test_turns_can_be_traces_of_one_session_with_the_verdicts_at_the_first():
     assert [[span.parent_id is None for span in trace.spans].count(True) for trace in traces] == [1, 1]
 
 
+def test_media_are_told_in_words():
+    log = ConversationLog("c0", [Turn("The menu?", (), media=("menu.png",))])
+    trace, spans = drawn(trial_record("s", replace(judged_trial(0, True), log=log)))
+    said = spans["conversation"].inputs["messages"]
+    assert trace.response == "[file or picture: menu.png]"
+    assert [message["content"] for message in said] == ["The menu?"]
+
+
 def test_forms_are_told_in_words():
     form = Form("address", fields=(FormField("street"), FormField("city")))
     turns = [Turn("hi", (), forms=(form,)), Turn("", ("Thanks",), FormSubmission("address", {"city": "Bern"}))]

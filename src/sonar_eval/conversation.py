@@ -1,4 +1,4 @@
-"""What the user saw: messages, forms and their answers, turn by turn.
+"""What the user saw: messages, media, forms and their answers, turn by turn.
 
 Nothing here knows of tools, traces or verdicts.
 """
@@ -58,6 +58,8 @@ class Turn:
     forms: tuple[Form, ...] = ()
     latency_s: float | None = field(default=None, compare=False)
     """Seconds between handing the message over and having the answer, without waits for a provider's rate limit."""
+    media: tuple[str, ...] = ()
+    """The files and pictures the bot sent, by what it calls them."""
 
 
 @dataclass(frozen=True)

@@ -208,8 +208,9 @@ class _Writer:
             values = self._datum(str(turn.submission.values))
             lines.append(f"[{number}] user submitted form {self._name(turn.submission.form)}: {values}")
         lines += [f"[{number}] bot: {self._words(message)}" for message in turn.delivered]
+        lines += [f"[{number}] bot sent a file or picture: {self._datum(media)}" for media in turn.media]
         lines += [f"[{number}] bot sent the form {self._name(form.name)}" for form in turn.forms]
-        if not turn.delivered and not turn.forms:
+        if not (turn.delivered or turn.media or turn.forms):
             lines.append(f"[{number}] bot: (nothing)")
         if turn.latency_s is not None:
             lines.append(f"[{number}] (the bot took {turn.latency_s:.1f} s)")

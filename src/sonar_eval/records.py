@@ -220,6 +220,7 @@ def _read_turn(row: dict[str, Any]) -> Turn:
         FormSubmission(submission["form"], submission["values"]) if submission else None,
         tuple(_read_form(form) for form in row["forms"]),
         row["latency_s"],
+        tuple(row.get("media", ())),
     )
 
 

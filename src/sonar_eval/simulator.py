@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -138,9 +139,9 @@ class UserSimulator:
             # A bot that blocks the loop or swallows its cancellation answers all the same, only too late.
             raise TimeoutError(f"no answer within {self._turn_timeout_s:g} s")
         require_time()
-        _require_sound(delivered)
-        turn.delivered, turn.forms = tuple(delivered.messages), tuple(delivered.forms)
-        return delivered
+        sound = _read_once(delivered)
+        turn.delivered, turn.media, turn.forms = sound.messages, sound.media, sound.forms
+        return sound
 
 
 async def _let_cancellation_in() -> None:
@@ -167,12 +168,26 @@ How to write:
 """
 
 
-def _require_sound(delivered: Delivered) -> None:
-    messages: Any = delivered.messages
-    if isinstance(messages, str) or not all(isinstance(message, str) for message in messages):
-        raise TypeError(f"send() must deliver its messages as a tuple of texts, got {messages!r}")
-    if not all(isinstance(form, Form) for form in delivered.forms):
-        raise TypeError(f"send() must deliver its forms as a tuple of Form, got {delivered.forms!r}")
+def _read_once(delivered: Any) -> Delivered:
+    """Return what was delivered as tuples, its media as texts: an iterator gives what it holds only once."""
+    if isinstance(delivered, type) or not all(hasattr(delivered, part) for part in ("messages", "media", "forms")):
+        raise TypeError(f"send() must return Delivered(...), got {delivered!r}")
+    return Delivered(
+        _tuple_of(delivered.messages, "messages", "texts", str),
+        tuple(map(_media_text, _tuple_of(delivered.media, "media", "names or addresses", object))),
+        _tuple_of(delivered.forms, "forms", "Form", Form),
+    )
+
+
+def _tuple_of(parts: Any, name: str, wanted: str, kind: type) -> tuple[Any, ...]:
+    found = tuple(parts) if isinstance(parts, Iterable) and not isinstance(parts, str | bytes) else None
+    if found is None or not all(isinstance(part, kind) for part in found):
+        raise TypeError(f"send() must deliver its {name} as a tuple of {wanted}, got {found or parts!r}")
+    return found
+
+
+def _media_text(media: Any) -> str:
+    return f"{len(media)} bytes" if isinstance(media, bytes | bytearray) else str(media)
 
 
 def _shown(delivered: Delivered) -> str:

@@ -25,7 +25,7 @@ class Line:
     """One thing that happened."""
 
     who: str
-    """user, submission, call, bot or form."""
+    """user, submission, call, bot, media or form."""
     text: str
     outcome: str = ""
     """What came of a call."""
@@ -127,12 +127,14 @@ def _user(turn: Record, limit: int) -> Iterator[Line]:
 
 
 def _bot(turn: Record, limit: int) -> Iterator[Line]:
-    forms = turn.get("forms") or []
+    media, forms = turn.get("media") or [], turn.get("forms") or []
     for message in turn["delivered"]:
         yield Line("bot", _text(message, limit))
+    for sent in media:
+        yield Line("media", _text(sent, limit))
     for form in forms:
         yield Line("form", _text(f"{form['name']}: {', '.join(field['name'] for field in form['fields'])}", limit))
-    if not turn["delivered"] and not forms:
+    if not (turn["delivered"] or media or forms):
         yield Line("bot", "(nothing)")
 
 

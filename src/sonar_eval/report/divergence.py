@@ -31,9 +31,11 @@ def _first_difference(a: Sequence[str], b: Sequence[str]) -> int | None:
 
 
 def words(record: Record) -> list[str]:
-    """Write each turn down: what the user and the bot said, and the forms between them."""
+    """Write each turn down: what the user and the bot said, and the media and forms between them."""
     return [
-        _written([turn["user"], list(turn["delivered"]), _submitted(turn), turn.get("forms") or []])
+        _written(
+            [turn["user"], list(turn["delivered"]), _submitted(turn), turn.get("forms") or [], turn.get("media") or []]
+        )
         for turn in record.get("conversation") or []
     ]
 

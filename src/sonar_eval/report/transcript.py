@@ -63,7 +63,9 @@ def _conversation(record: Mapping[str, Any]) -> Iterator[str]:
             yield f"\n    {call}"
         for message in turn["delivered"]:
             yield f"\n**Bot:** {message}"
-        if not turn["delivered"] and not turn["forms"]:
+        for media in turn.get("media") or ():
+            yield f"\n**Bot** sends a file or picture: {_short(media)}"
+        if not (turn["delivered"] or turn.get("media") or turn["forms"]):
             yield "\n**Bot:** (nothing)"
         for form in turn["forms"]:
             yield f"\n**Bot** sends the form *{form['name']}*: {', '.join(field['name'] for field in form['fields'])}"
@@ -76,8 +78,9 @@ def conversation_blocks(record: Mapping[str, Any]) -> list[str]:
     calls = _calls_by_turn(record)
     blocks = []
     for number, turn in enumerate(record["conversation"]):
-        forms = [f"Bot sends the form {form['name']}" for form in turn["forms"]]
-        said = [*(f"Bot: {message}" for message in turn["delivered"]), *forms]
+        said = [f"Bot: {message}" for message in turn["delivered"]]
+        said += [f"Bot sends a file or picture: {_short(media)}" for media in turn.get("media") or ()]
+        said += [f"Bot sends the form {form['name']}" for form in turn["forms"]]
         blocks.append("\n".join([f"User: {turn['user']}", *calls.get(number, ()), *(said or ["Bot: (nothing)"])]))
     return [*blocks, "\n".join(calls[-1])] if -1 in calls else blocks
 

@@ -316,6 +316,7 @@ def _messages(turn: Mapping[str, Any]) -> list[dict[str, str]]:
         filled = json.dumps(turn["submission"]["values"], ensure_ascii=False, default=str)
         asked = f"{asked}\n[form {turn['submission']['form']}: {filled}]".strip()
     said = [str(text) for text in turn["delivered"]]
+    said += [f"[file or picture: {media}]" for media in turn.get("media") or ()]
     said += [f"[form {form['name']}: {', '.join(entry['name'] for entry in form['fields'])}]" for form in turn["forms"]]
     return [{"role": "user", "content": asked}, *({"role": "assistant", "content": text} for text in said)]
 
