@@ -55,6 +55,7 @@ ROOMS = {
         "grader",
         "limits",
         "recorder",
+        "markup",
         "utterance",
         "trial",
         "orchestrator",

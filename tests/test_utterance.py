@@ -38,6 +38,27 @@ def test_a_bare_end_signal_is_known_in_all_its_clothes_and_nothing_is_said(writt
         ('He said "no". [[END]]', 'He said "no".'),
         ("👍 [[END]]", "👍"),
         ("one [[END]] two [[END]] three", "one two three"),
+        ("My code is A9*[[END]]", "My code is A9*"),
+        ("Refund it (order 77)[[END]]", "Refund it (order 77)"),
+        ("Refund it (order 77 )[[END]]", "Refund it (order 77 )"),
+        ("Call me `Anna`[[END]]", "Call me `Anna`"),
+        ("It is **urgent**[[END]]", "It is **urgent**"),
+        ("It is **urgent [[END]]**", "It is **urgent**"),
+        ("“Thanks.”[[END]]", "“Thanks.”"),
+        ('"That\'s all. [[END]]"', '"That\'s all."'),
+        ("(That is all [[END]])", "(That is all)"),
+        ("(See (order 77)[[END]])", "(See (order 77))"),
+        ("Thanks!**[[END]]**", "Thanks!"),
+        ('"Yes."**[[END]]**', '"Yes."'),
+        ("Thanks!([[END]])", "Thanks!"),
+        ("Thanks! ([[END]]", "Thanks!"),
+        ("Thanks! **[[END]]", "Thanks!"),
+        ("Don't worry. '[[END]]", "Don't worry."),
+        ("Run this:\n```\nls\n```\n[[END]]", "Run this:\n```\nls\n```"),
+        ("Run this:\n```\nls\n[[END]]\n```", "Run this:\n```\nls\n```"),
+        ("Bye.\n```\n[[END]]", "Bye."),
+        ('[[END]]"Thanks", she said', '"Thanks", she said'),
+        ("[[END]]** Thanks", "Thanks"),
     ],
 )
 def test_words_beside_the_signal_are_said(written, said):
@@ -73,10 +94,25 @@ def test_a_single_sign_is_a_message(text):
         ("###", "Done. ###", True),
         ("<|im_end|>", "Done.<|IM_END|>", True),
         ("/quit", "I want /QUIT", True),
+        ("再见", "好的谢谢再见", True),
+        ("再见", "再 见", False),
+        ("さようなら", "ありがとうさようなら。", True),
+        ("จบ", "ขอบคุณจบ", True),
+        ("再见1", "谢谢再见1好的", True),
+        ("再见1", "谢谢再见12", False),
+        ("BYE", "谢谢BYE", True),
+        ("안녕", "안녕하세요", False),
+        ("пока", "покажите", False),
     ],
 )
 def test_a_signal_of_plain_words_must_stand_as_it_is(signal, written, ends):
     assert EndSignal(signal).cut(written).ends is ends
+
+
+def test_a_signal_without_blanks_around_it_leaves_what_is_said_and_no_mark_of_its_own():
+    assert EndSignal("再见").cut("好的谢谢再见") == Utterance("好的谢谢", ends=True)
+    assert EndSignal("再见").cut("好的，谢谢。再见！") == Utterance("好的，谢谢。", ends=True)
+    assert EndSignal("再见").cut("再见！") == Utterance("", ends=True)
 
 
 @pytest.mark.parametrize(

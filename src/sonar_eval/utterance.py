@@ -10,11 +10,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .markup import undressed
 from .verdict import without_thinking
 
-_MARKUP = r"[`*_~\"'“”„‘’«»()<>]{0,12}"
-_OPENED = rf"(?:```\w*\s*|(?:^[ \t]*>[ \t]*)?{_MARKUP})"
-_CLOSED = rf"(?:\s*```|{_MARKUP})"
 _OWN_NAME = re.compile(r"\s*[*_\[]*(?:user|human|customer)[*_\]]*\s*:[*_]*[ \t]*", re.IGNORECASE)
 _BOT_NAME = re.compile(r"^\s*[*_\[]*(?:assistant|chatbot|bot|agent|support)[*_\]]*\s*:", re.IGNORECASE | re.MULTILINE)
 _BOT_WORDS = re.compile(
@@ -26,6 +24,12 @@ _BOT_WORDS = re.compile(
 _FEW_WORDS = 3
 _UNSEEN = ("Zs", "Zl", "Zp", "Cc", "Cf")
 """Unicode categories of signs that leave no mark on a screen: blanks, ends of lines, controls, zero-width ones."""
+_UNSPACED = (
+    r"\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u2e80-\u312f\u31a0-\ua4cf\ua9e0-\ua9ff\uaa60-\uaadf"
+    r"\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+"""Letters of scripts that put no blanks between words: Thai, Lao, Tibetan, Burmese, Khmer, Chinese, kana and Yi."""
+_SPACED = rf"[^\W{_UNSPACED}]"
 _EMPTY_QUOTES = "`\"'“”„‘’«»"
 
 
@@ -42,7 +46,8 @@ class EndSignal:
 
     Case does not matter, nor markup, quotes or a code fence around it, nor blanks between its signs: `[[ end ]]`
     within `**` is `[[END]]`. Wherever it stands it ends the conversation, and all beside it is still said. A
-    signal of plain words must stand as it is, as words of their own: people say `bye` in the middle of things.
+    signal of plain words must stand as it is, as words of their own where its script has blanks between words:
+    people say `bye` in the middle of things.
     """
 
     def __init__(self, signal: str) -> None:
@@ -50,11 +55,21 @@ class EndSignal:
 
     def cut(self, written: str) -> Utterance:
         """Take every signal out."""
-        parts = self._pattern.split(self._out_of_data(written))
+        parts = self._parts(self._out_of_data(written))
         if len(parts) == 1:
             return Utterance("" if is_blank(written) else parts[0].strip(), ends=parts[0] != written)
-        text = " ".join(part.strip() for part in parts if part.strip(string.punctuation + string.whitespace + "…"))
-        return Utterance(text, ends=True)
+        return Utterance(" ".join(part.strip() for part in parts if not _is_punctuation(part)), ends=True)
+
+    def _parts(self, written: str) -> list[str]:
+        """Split at every signal, which takes its clothes along."""
+        found = list(self._pattern.finditer(written))
+        parts, begin = [], 0
+        ends = [*(match.start() for match in found[1:]), len(written)]
+        for match, end in zip(found, ends, strict=False):
+            said, rest = undressed(written[begin : match.start()], written[match.end() : end])
+            parts.append(said)
+            begin = end - len(rest)
+        return [*parts, written[begin:]]
 
     def _out_of_data(self, written: str) -> str:
         """Take signals out of a JSON object, such as a form that is handed in, without breaking its quotes."""
@@ -74,6 +89,12 @@ def _is_json(text: str) -> bool:
     return True
 
 
+def _is_punctuation(text: str) -> bool:
+    return all(
+        sign.isspace() or sign in string.punctuation or unicodedata.category(sign).startswith("P") for sign in text
+    )
+
+
 def is_blank(text: str) -> bool:
     """Tell whether a person would see nothing in it: only unseen signs, or quotes and fences around nothing."""
     return all(unicodedata.category(sign) in _UNSEEN or sign in _EMPTY_QUOTES for sign in text)
@@ -81,18 +102,19 @@ def is_blank(text: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _patterns(signal: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return how the signal looks in its clothes, and how in data; kept, for every trial asks for the same."""
+    """Return how the signal looks in a text, and how in data; kept, for every trial asks for the same."""
     plain = re.fullmatch(r"[\w\s]*", signal) is not None
     flags = re.MULTILINE if plain else re.MULTILINE | re.IGNORECASE
-    dressed = re.compile(rf"{_OPENED}{_tolerant(signal)}{_CLOSED}", flags)
     # The lookbehind keeps a long run of blanks from being tried from each of them.
-    return dressed, re.compile(rf"(?<!\s)\s*{_tolerant(signal)}", flags)
+    return re.compile(_tolerant(signal), flags), re.compile(rf"(?<!\s)\s*{_tolerant(signal)}", flags)
 
 
 def _tolerant(signal: str) -> str:
     """Write a pattern that allows blanks and backslashes between signs, and blanks of any kind where there are some."""
     pattern = r"\s+".join(_word(word) for word in signal.split())
-    start, end = (r"\b" if re.fullmatch(r"\w", sign) else "" for sign in (signal.strip()[0], signal.strip()[-1]))
+    first, last = signal.strip()[0], signal.strip()[-1]
+    start = rf"(?<!{_SPACED})" if re.fullmatch(_SPACED, first) else ""
+    end = rf"(?!{_SPACED})" if re.fullmatch(_SPACED, last) else ""
     return f"{start}{pattern}{end}"
 
 
