@@ -6,12 +6,13 @@ A model call of which nothing tells what it took, itself or through its agent, l
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .mapped import Forest, Mapped
 
 _CALLS, _AGENTS = "llm spans", "agent totals"
+_Key = tuple[str, str]
 _Pair = tuple[int | None, int | None]
 """Input and output."""
 
@@ -62,23 +63,37 @@ def has_tokens(entry: Mapped) -> bool:
 
 
 class _Trace:
-    """The models and agents of one trace, and which of them stand above which."""
+    """The models of one trace, and the agents that count for them."""
 
     def __init__(self, trace: Sequence[Mapped], forest: Forest) -> None:
-        self.models = [entry for entry in trace if entry.kind == "llm"]
-        self.agents = [entry for entry in trace if entry.kind == "agent"]
-        self._above = {entry.key: list(forest.above(entry)) for entry in (*self.models, *self.agents)}
-        self._wrappers = {above.key for entry in self.models for above in self.above(entry, "llm")}
+        self._models = [entry for entry in trace if entry.kind == "llm"]
+        self.agents = [
+            entry
+            for entry in trace
+            if entry.kind == "agent"
+            and has_tokens(entry)
+            and not any(above.kind == "agent" and has_tokens(above) for above in forest.above(entry))
+        ]
+        self._wrappers: set[_Key] = set()
+        self._told_above: set[tuple[_Key, int]] = set()
+        self._agent: dict[_Key, _Key] = {}
+        for entry in self._models:
+            self._look_up_from(entry, forest)
 
-    def above(self, entry: Mapped, kind: str) -> Iterator[Mapped]:
-        """List what stands above a model or an agent, of one kind."""
-        return (above for above in self._above[entry.key] if above.kind == kind)
+    def _look_up_from(self, entry: Mapped, forest: Forest) -> None:
+        for above in forest.above(entry):
+            if above.kind == "llm":
+                self._wrappers.add(above.key)
+                self._told_above |= {(entry.key, side) for side in (0, 1) if _own(above)[side] is not None}
+            elif above.kind == "agent" and has_tokens(above):
+                # The topmost is the last one met.
+                self._agent[entry.key] = above.key
 
     def told(self, side: int) -> list[Mapped]:
         """List the model calls that tell this side, each once."""
         counted: dict[object, Mapped] = {}
-        for entry in self.models:
-            if _own(entry)[side] is not None and not self._told_above(entry, side):
+        for entry in self._models:
+            if _own(entry)[side] is not None and (entry.key, side) not in self._told_above:
                 # One response may be told by two instrumentors side by side.
                 told = entry.reading.response_id
                 counted.setdefault(entry.key if told is None else (told, _own(entry)), entry)
@@ -86,27 +101,23 @@ class _Trace:
 
     def silent(self, side: int, told: Iterable[Mapped]) -> list[Mapped]:
         """List the model calls that do not tell this side, nor does anything of the same call."""
-        tellers = defaultdict(set)
+        tellers: dict[str | None, set[str]] = defaultdict(set)
         for entry in told:
             tellers[entry.reading.response_id].add(entry.span.scope)
         return [
             entry
-            for entry in self.models
+            for entry in self._models
             if _own(entry)[side] is None
             and entry.key not in self._wrappers
-            and not self._told_above(entry, side)
+            and (entry.key, side) not in self._told_above
             and not (entry.reading.response_id and tellers[entry.reading.response_id] - {entry.span.scope})
         ]
 
-    def _told_above(self, entry: Mapped, side: int) -> bool:
-        return any(_own(above)[side] is not None for above in self.above(entry, "llm"))
-
-    def by_agent(self, entries: Iterable[Mapped]) -> dict[tuple[str, str], list[Mapped]]:
-        """Sort model calls under the agents above them."""
-        found: dict[tuple[str, str], list[Mapped]] = defaultdict(list)
+    def by_agent(self, entries: Iterable[Mapped]) -> dict[_Key | None, list[Mapped]]:
+        """Sort model calls under the agents that count for them; None where there is none."""
+        found: dict[_Key | None, list[Mapped]] = defaultdict(list)
         for entry in entries:
-            for agent in self.above(entry, "agent"):
-                found[agent.key].append(entry)
+            found[self._agent.get(entry.key)].append(entry)
         return found
 
 
@@ -120,15 +131,14 @@ def _of_trace(trace: _Trace, earlier: dict[tuple[str, str], _Pair]) -> Tokens:
 
 
 def _agents(trace: _Trace, earlier: dict[tuple[str, str], _Pair]) -> list[_Agent]:
-    """List the agents with a total and none with one above them."""
+    """Say what each agent of a trace used, and note its total."""
     before = set(earlier)
     found = []
     for entry in trace.agents:
-        if has_tokens(entry) and not any(has_tokens(above) for above in trace.above(entry, "agent")):
-            name, total = (entry.span.scope, entry.span.name), _own(entry)
-            used = _since(earlier.get(name), total) if entry.reading.cumulative else total
-            found.append(_Agent(entry, used, name in before))
-            earlier[name] = total
+        name, total = (entry.span.scope, entry.span.name), _own(entry)
+        used = _since(earlier.get(name), total) if entry.reading.cumulative else total
+        found.append(_Agent(entry, used, name in before))
+        earlier[name] = total
     return found
 
 
@@ -136,7 +146,7 @@ def _count(trace: _Trace, agents: Sequence[_Agent], side: int) -> _Sum:
     told = trace.told(side)
     silent = trace.silent(side, told)
     told_by, silent_by = trace.by_agent(told), trace.by_agent(silent)
-    totals: dict[tuple[str, str], int] = {}
+    totals: dict[_Key, int] = {}
     whole = True
     for agent in agents:
         key, total = agent.entry.key, agent.used[side]
