@@ -271,6 +271,13 @@ def test_what_an_earlier_run_spent_on_spoilt_trials_counts_too():
     assert report.spent["bot"].cost_usd == 4.0
 
 
+def test_of_a_cost_that_is_not_known_the_known_part_counts():
+    part = {"bot": Spend(2, cost_at_least_usd=0.2)}
+    (report,) = pay(lambda index: part, max_cost_usd=0.5)
+    assert report.judged == 2
+    assert any("the spend cap cannot be kept" in warning for warning in report.warnings)
+
+
 def test_a_cap_holds_over_all_scenarios_of_a_run():
     reports = pay(dollars(0.1), k=4, scenarios=3, max_cost_usd=0.6)
     assert [report.judged for report in reports] == [4, 2, 0]

@@ -62,7 +62,7 @@ class Budget:
         unknown = [role for role, spend in spent.items() if spend.cost_usd is None] if spent else ["any model"]
         if unknown and self._cap is not None and not self.warnings:
             self._warn(f"the spend cap cannot be kept: what {', '.join(map(str, unknown))} costs is not known")
-        return sum(spend.cost_usd or 0.0 for spend in spent.values())
+        return sum(spend.known_usd for spend in spent.values())
 
     def _tell_forecast(self, cap: float) -> None:
         expected = self._spent + (self._trials - self._paid) * self._each
