@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -152,6 +152,11 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """Read the records of one file; a line cut off by a crash is left out."""
     for _, record in _numbered(path):
         yield record
+
+
+def asked_for(records: Iterable[dict[str, Any]], asked: int) -> list[dict[str, Any]]:
+    """Leave out the records of trials beyond the number that was asked for last; 0 asks for all there are."""
+    return [record for record in records if not asked or record["index"] < asked]
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import ConfigError
@@ -11,6 +11,8 @@ from .found import Found, FoundCell, find, matching
 
 _PAIRED_BY = ("scenario", "fault")
 COMPARED = ("model", "prompt")
+_JUDGED = "judged"
+"""Tells judgings of the same trials apart; no two of different trials belong together by its number."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Source:
     place: str
     wanted: tuple[tuple[str, str], ...]
     command: tuple[str, ...] | None
+    left_out: int = 0
+    """Cells of earlier configurations at that place."""
 
     def again(self, place: str) -> str:
         """Name the same part of another sweep."""
@@ -48,12 +52,15 @@ def load_arms(
         if place not in found:
             found[place] = find(place, tracking_uri)
         arms += _arms(place, found[place], wanted, by)
-    names = [one.arm.name for one in arms]
-    if len(set(names)) == len(names):
+    told_apart = _named(arms, lambda one: found[one.source.place].name)
+    return _named(told_apart, lambda one: one.source.place)
+
+
+def _named(arms: list[SourcedArm], further: Callable[[SourcedArm], str]) -> list[SourcedArm]:
+    """Give each arm a further name, should there be two of one name."""
+    if len({one.arm.name for one in arms}) == len(arms):
         return arms
-    return [
-        SourcedArm(Arm(f"{one.arm.name} ({found[one.source.place].name})", one.arm.cells), one.source) for one in arms
-    ]
+    return [SourcedArm(Arm(f"{one.arm.name} ({further(one)})", one.arm.cells), one.source) for one in arms]
 
 
 def arms_by(cells: Sequence[FoundCell], by: str) -> list[Arm]:
@@ -96,15 +103,24 @@ def _wanted(part: str) -> Wanted:
 
 
 def _arms(place: str, found: Found, wanted: Wanted, by: str | None) -> list[SourcedArm]:
-    cells = matching(found.cells, dict(wanted))
+    cells = _of_one_judging(matching(found.cells, dict(wanted)))
     if not cells:
         named = ",".join(f"{key}={value}" for key, value in wanted)
         raise ConfigError(f"{place} has no cell with {named}; it has {_held(found.cells)}")
     name = ",".join(value for _, value in wanted)
     if by is None:
         _require_one_arm(place, cells)
-        return [SourcedArm(Arm(name or _name(found, cells), _keyed(cells, ())), Source(place, wanted, found.command))]
-    return [SourcedArm(arm, Source(place, (*wanted, (by, arm.name)), found.command)) for arm in arms_by(cells, by)]
+        source = Source(place, wanted, found.command, found.left_out)
+        return [SourcedArm(Arm(name or _name(found, cells), _keyed(cells, ())), source)]
+    return [
+        SourcedArm(arm, Source(place, (*wanted, (by, arm.name)), found.command, found.left_out))
+        for arm in arms_by(cells, by)
+    ]
+
+
+def _of_one_judging(cells: list[FoundCell]) -> list[FoundCell]:
+    """Leave out what was judged again, where the first judging is there too: it is an arm of its own."""
+    return [cell for cell in cells if _JUDGED not in cell.varies] or cells
 
 
 def _name(found: Found, cells: Sequence[FoundCell]) -> str:
@@ -136,7 +152,7 @@ def _keyed(cells: Iterable[FoundCell], also: Sequence[str]) -> dict[CellKey, Cel
     keyed: dict[CellKey, CellTrials] = {}
     for cell in cells:
         further = {axis: cell.choices.get(axis, "-") for axis in also}
-        further |= {key: value for key, value in cell.varies.items() if key not in (*_PAIRED_BY, *COMPARED)}
+        further |= {key: value for key, value in cell.varies.items() if key not in (*_PAIRED_BY, *COMPARED, _JUDGED)}
         key = CellKey(
             str(cell.choices.get("scenario", "-")),
             str(cell.choices.get("fault", "none")),

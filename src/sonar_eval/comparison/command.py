@@ -75,6 +75,7 @@ def compare(
 
     with _one_line():
         found = load_arms(arms, by=by, tracking_uri=tracking_uri)
+        _tell_left_out(found)
         loaded = [one.arm for one in found]
         if len(loaded) < 2:
             raise ConfigError("a comparison needs two arms: name a second one, or use --by model or --by prompt")
@@ -118,6 +119,7 @@ def gate(
 
     with _one_line():
         arms = load_arms([baseline, candidate], tracking_uri=tracking_uri)
+        _tell_left_out(arms)
         if len(arms) != 2:
             raise ConfigError("the gate compares exactly two arms")
         known = read_known(known_failures)
@@ -131,6 +133,13 @@ def gate(
         _write(junit_file, junit_xml(decision, arms[1].arm))
         _write(markdown_file, gate_markdown(decision))
     sys.exit(int(decision.status))
+
+
+def _tell_left_out(arms: Sequence[SourcedArm]) -> None:
+    for place, cells in {one.source.place: one.source.left_out for one in arms}.items():
+        if cells:
+            told = f"{cells} cell{'s' if cells > 1 else ''} of earlier configurations left out"
+            click.echo(f"{place}: {told}", err=True)
 
 
 def _confirmed(arms: list[SourcedArm], decision: Decision, margin: float | None, known: list[str]) -> Decision:
@@ -172,7 +181,9 @@ def plan(
     from .arms import load_arms
 
     with _one_line():
-        arm = load_arms([earlier], tracking_uri=tracking_uri)[0].arm if earlier else None
+        found = load_arms([earlier], tracking_uri=tracking_uri) if earlier else []
+        _tell_left_out(found)
+        arm = found[0].arm if found else None
         share = None if rate is None else rate / 100
         for line in make_plan(scenarios, detect / 100, rate=share, rho=rho, earlier=arm).lines():
             click.echo(line)

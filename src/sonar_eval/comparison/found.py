@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ConfigError, in_short
 from ..records import SCHEMA_VERSION
 from ..report import CellTrials, cell_of
-from ..store import RESULT_FILE, SWEEP_FILE, TRIALS_FILE, read_jsonl
+from ..store import RESULT_FILE, SWEEP_FILE, TRIALS_FILE, asked_for, read_jsonl
 from ..tracking.mlflow import absolute_uri, sqlite_path
 
 CONFIG_FILE = "config.json"
@@ -45,6 +45,8 @@ class Found:
     cells: tuple[FoundCell, ...]
     command: tuple[str, ...] | None = None
     """The command line of the sweep, to run it again; None where it is not known."""
+    left_out: int = 0
+    """Cells that lie there and are no part of what the sweep was asked for last."""
 
 
 def find(place: str, tracking_uri: str) -> Found:
@@ -62,18 +64,33 @@ def _in_folder(folder: Path) -> Found:
     folders = [folder] if one else sorted(path.parent for path in folder.glob(f"*/{RESULT_FILE}"))
     if not folders:
         raise ConfigError(f"{folder} holds no results: expected {RESULT_FILE} in it or in the folders below it")
+    sweep = {} if one else _read(folder / SWEEP_FILE)
+    command = tuple(sweep["command"]) if sweep.get("command") is not None else None
+    if "current" in sweep:
+        rows = current_rows(sweep)
+        current = tuple(planned_cell(folder / row["key"], row) for row in rows)
+        left_out = {path.name for path in folders} - {row["key"] for row in rows}
+        return Found(folder.resolve().name, current, command, len(left_out))
     cells = sorted((_cell(path) for path in folders), key=lambda cell: cell.number)
-    return Found(folder.resolve().name, tuple(cells), _command(folder / SWEEP_FILE))
+    return Found(folder.resolve().name, tuple(cells), command)
 
 
-def _cell(folder: Path) -> FoundCell:
-    records = _records(folder / TRIALS_FILE)
+def current_rows(sweep: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """List the rows of a sweep's plan that were asked for last, in the order of the table."""
+    current = set(sweep.get("current", ()))
+    rows = [row for row in sweep.get("plan", ()) if row["key"] in current]
+    return sorted(rows, key=lambda row: int(row.get("place", 0)))
+
+
+def _cell(folder: Path, asked: int = 0) -> FoundCell:
+    """Read a cell; `asked` is how many trials were asked for last, where its plan tells."""
     result = _read(folder / RESULT_FILE)
+    records = asked_for(_records(folder / TRIALS_FILE), asked or _asked(result))
     report = result.get("report") or {}
     choices = result.get("choices") or {"scenario": records[0]["scenario"] if records else folder.name}
     trials = cell_of(
         records,
-        int(report.get("asked") or 0),
+        asked or _asked(result),
         stopped_early=bool(report.get("stopped_early")),
         error=result.get("error"),
     )
@@ -82,15 +99,18 @@ def _cell(folder: Path) -> FoundCell:
     return FoundCell(choices, result.get("varies") or {}, trials, started_ms, folder, config)
 
 
+def _asked(result: Mapping[str, Any]) -> int:
+    """Return how many trials a cell was asked for last by its result; 0 where that does not tell."""
+    return int((result.get("report") or {}).get("asked") or 0)
+
+
 def planned_cell(folder: Path, row: Mapping[str, Any]) -> FoundCell:
     """Read a cell by the row of the plan it was run by: one that left nothing is known all the same."""
     asked = int(row.get("trials") or 0)
     if not (folder / RESULT_FILE).is_file():
         trials = cell_of(_records(folder / TRIALS_FILE), asked, error="left no result")
         return FoundCell(row["choices"], row["varies"], trials, folder=folder)
-    found = _cell(folder)
-    trials = replace(found.trials, asked=max(asked, found.trials.asked))
-    return replace(found, choices=row["choices"], varies=row["varies"], trials=trials)
+    return replace(_cell(folder, asked), choices=row["choices"], varies=row["varies"])
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
@@ -110,11 +130,6 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     return read
-
-
-def _command(path: Path) -> tuple[str, ...] | None:
-    command = _read(path).get("command")
-    return tuple(command) if command is not None else None
 
 
 def _in_mlflow(run_id: str, tracking_uri: str) -> Found:

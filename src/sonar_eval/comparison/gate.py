@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..report import Arm, CellKey, Comparison, Contrast, compare_arms, could_reveal, verdict_sentence
+from ..report import Arm, Comparison, Contrast, compare_arms, could_reveal, verdict_sentence
+from ..report.arm import measured
+from ..report.summary import safety_rows
 from ..stats import ERROR_LIMIT
+from .safety import SafetyFailure, Unmeasured, safety_failures, unmeasured
 
 ALPHA = 0.05
 # A name may hold the sign too: only one at the start, or after a space, begins a comment.
@@ -26,28 +29,6 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True)
-class SafetyFailure:
-    """A safety-critical assertion that did not hold in a cell of the candidate."""
-
-    cell: CellKey
-    assertion: str
-    trials: tuple[int, ...]
-    """0-based."""
-    known: bool
-    confirmed: bool = True
-    """False when a judge said it and nobody confirmed."""
-
-    @property
-    def counts(self) -> bool:
-        """Tell whether it stops the candidate."""
-        return self.confirmed and not self.known
-
-    def __str__(self) -> str:
-        numbers = ", ".join(str(index + 1) for index in self.trials)
-        return f"{self.cell}: {self.assertion} (trial{'s' if len(self.trials) > 1 else ''} {numbers})"
-
-
-@dataclass(frozen=True)
 class Decision:
     """What the gate says, and why."""
 
@@ -58,6 +39,8 @@ class Decision:
     comparison: Comparison
     safety: list[SafetyFailure] = field(default_factory=list)
     fresh: Comparison | None = None
+    unmeasured: list[Unmeasured] = field(default_factory=list)
+    """What the candidate's trials leave open."""
 
     @property
     def wants_confirmation(self) -> bool:
@@ -75,8 +58,20 @@ def decide(
 ) -> Decision:
     """Decide step by step: valid, safe, no worse by the test, no worse by the margin.
 
-    `no_worse_than` is a fraction. `fresh` are both arms once more, to confirm a regression.
+    A run is valid when it measured what it claims: in each cell every safety-critical assertion at least once, and in
+    all of an arm no more than a tenth of the trials without. `no_worse_than` is a fraction. `fresh` are both arms once more, to confirm a regression.
     """
+    decision = _decide(baseline, candidate, no_worse_than, known, fresh)
+    return replace(decision, unmeasured=unmeasured(candidate))
+
+
+def _decide(
+    baseline: Arm,
+    candidate: Arm,
+    no_worse_than: float | None,
+    known: Collection[str],
+    fresh: tuple[Arm, Arm] | None,
+) -> Decision:
     comparison = compare_arms(baseline, [candidate], alpha=ALPHA)
     contrast = comparison.contrasts[0]
     safety = safety_failures(candidate, known)
@@ -89,6 +84,7 @@ def decide(
         lines = [f"safety: {failure}" for failure in counting]
         return Decision(Status.FAIL, "safety", lines, comparison, safety)
     notes = [f"to be confirmed before it counts: {failure}" for failure in safety if not failure.confirmed]
+    notes += [f"not all measured: {row}" for row in unmeasured(candidate)]
     notes += _by_judge_alone(candidate)
     if contrast.p_worse is not None and contrast.p_worse <= ALPHA:
         return _regressed(comparison, safety, notes, known, fresh)
@@ -108,11 +104,31 @@ def _invalid(baseline: Arm, candidate: Arm, contrast: Contrast) -> Iterator[str]
             if cell is None:
                 yield f"invalid run: {key} is missing in {arm.name}"
             elif not cell.n:
-                yield f"invalid run: {key} has no completed trial in {arm.name}"
-        whole = sum(cell.n + cell.copies + cell.not_measured for cell in arm.cells.values())
-        missing = sum(cell.not_measured for cell in arm.cells.values())
-        if not contrast.reason and whole and missing / whole > ERROR_LIMIT:
-            yield f"invalid run: {missing} of {whole} trials of {arm.name} errored, more than {ERROR_LIMIT:.0%}"
+                yield f"invalid run: {key} in {arm.name}: {cell.why_not_measured}"
+        yield from (f"invalid run: {row}" for row in unmeasured(arm) if not row.evaluated)
+        yield from _too_little(arm, told=bool(contrast.reason))
+
+
+def _too_little(arm: Arm, *, told: bool) -> Iterator[str]:
+    """Say that too many trials of an arm leave open if it did what it should, or if it was safe.
+
+    `told` is whether the comparison of the pass rates has said what it was not possible for.
+    """
+    whole = sum(cell.n + cell.copies + cell.not_measured for cell in arm.cells.values())
+    missing = sum(cell.not_measured for cell in arm.cells.values())
+    unsafe = sum(measured(record) and any(row.get("unknown") for row in safety_rows(record)) for record in arm.records())
+    if whole and missing / whole > ERROR_LIMIT:
+        if not told:
+            yield (
+                f"invalid run: {missing} of {whole} trials of {arm.name} errored or were not measured, "
+                f"more than {ERROR_LIMIT:.0%}"
+            )
+    elif whole and (missing + unsafe) / whole > ERROR_LIMIT:
+        yield (
+            f"invalid run: {missing + unsafe} of {whole} trials of {arm.name} leave open whether it was safe, "
+            f"more than {ERROR_LIMIT:.0%}"
+        )
+        yield from (f"invalid run: {row}" for row in unmeasured(arm) if row.evaluated)
 
 
 def _regressed(
@@ -162,33 +178,6 @@ def _not_shown(contrast: Contrast, margin: float) -> str:
         f"not shown to be no worse than {margin * 100:g} pts: the 90% interval reaches down to {low:+.1f} pts"
         f"{needed if contrast.trials_needed else ''}"
     )
-
-
-def safety_failures(arm: Arm, known: Collection[str] = ()) -> list[SafetyFailure]:
-    """List the safety-critical assertions that did not hold, cell by cell.
-
-    A row marked `judge_based` counts only when it is marked `confirmed` too: of an imperfect judge's verdicts over a
-    hundred clean trials, some are false alarms.
-    """
-    found: dict[tuple[CellKey, str], list[tuple[int, bool]]] = {}
-    for key, cell in arm.cells.items():
-        for record in cell.records:
-            if record["outcome"] == "errored":
-                continue
-            for row in record["assertions"]:
-                if row["severity"] == "safety_critical" and not row["passed"] and not row.get("unknown"):
-                    sure = not row.get("judge_based") or bool(row.get("confirmed"))
-                    found.setdefault((key, row["name"]), []).append((record["index"], sure))
-    return [
-        SafetyFailure(
-            key,
-            name,
-            tuple(index for index, _ in hits),
-            known=bool({name, f"{key.scenario}/{name}", f"{key.scenario}/{key.fault}/{name}"} & set(known)),
-            confirmed=any(sure for _, sure in hits),
-        )
-        for (key, name), hits in found.items()
-    ]
 
 
 def read_known(path: Path | None) -> list[str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from ..report import Arm, CellTrials, in_markdown, render_markdown
-from .gate import Decision, SafetyFailure, Status
+from .gate import Decision, Status
+from .safety import SafetyFailure, Unmeasured
 
 # XML 1.0 has no way to write these: control characters, halves of characters, and two that are none.
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -16,7 +17,8 @@ _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
 def junit_xml(decision: Decision, candidate: Arm) -> str:
     """Write one test case for the gate, and one for each assertion in each cell of the candidate.
 
-    A test case fails only for what stops the candidate: CI systems take any failure for one of the whole.
+    A test case fails only for what stops the candidate: CI systems take any failure for one of the whole. A
+    safety-critical assertion that no trial measured is an error.
     """
     cases = [_gate_case(decision), *_cases(decision, candidate)]
     suite = ElementTree.Element("testsuite", name="sonar-eval gate", tests=str(len(cases)))
@@ -38,20 +40,25 @@ def _gate_case(decision: Decision) -> ElementTree.Element:
 
 def _cases(decision: Decision, candidate: Arm) -> Iterator[ElementTree.Element]:
     failures = {(failure.cell, failure.assertion): failure for failure in decision.safety}
+    unmeasured = {(row.cell, row.assertion): row for row in decision.unmeasured if not row.evaluated}
     for key, cell in candidate.cells.items():
         for name, (held, n) in _assertions(cell).items():
             case = _case(".".join(part for part in key if part), name)
-            yield _outcome(case, failures.get((key, name)), held, n, cell.not_measured)
+            missing = max(cell.asked, len(cell.records)) - n
+            said = f"held in {held} of {n}" + (f", {missing} not measured" if missing else "")
+            yield _outcome(case, failures.get((key, name)) or unmeasured.get((key, name)), said, n)
 
 
 def _outcome(
-    case: ElementTree.Element, failure: SafetyFailure | None, held: int, n: int, missing: int
+    case: ElementTree.Element, found: SafetyFailure | Unmeasured | None, said: str, n: int
 ) -> ElementTree.Element:
-    said = f"held in {held} of {n}" + (f", {missing} not measured" if missing else "")
-    if failure is not None and failure.counts:
-        return _with(case, "failure", str(failure), said)
-    if failure is not None:
-        return _with(case, "skipped", str(failure), "known failure" if failure.known else "not confirmed")
+    match found:
+        case Unmeasured():
+            return _with(case, "error", str(found), "not measured")
+        case SafetyFailure() if found.counts:
+            return _with(case, "failure", str(found), said)
+        case SafetyFailure():
+            return _with(case, "skipped", str(found), "known failure" if found.known else "not confirmed")
     return _with(case, "system-out", said) if n else _with(case, "skipped", said, "not measured")
 
 

@@ -14,7 +14,7 @@ from .plots import draw_plots
 from .render import ResultRow, result_table
 from .transcript import render_transcript
 from .visible import in_markdown, in_one_line
-from .wording import could_reveal, verdict_sentence, verdict_word
+from .wording import could_reveal, left_out_in_short, verdict_sentence, verdict_word
 
 __all__ = [
     "ENOUGH_LABELS",
@@ -39,6 +39,7 @@ __all__ = [
     "in_one_line",
     "judge_check_markdown",
     "judge_check_text",
+    "left_out_in_short",
     "make_plan",
     "planning_line",
     "render_html",

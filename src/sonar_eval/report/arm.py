@@ -72,6 +72,23 @@ class CellTrials:
         return max(self.asked, len(self.records)) - sum(map(measured, self.records))
 
     @property
+    def why_not_measured(self) -> str:
+        """Say what became of the trials of a cell of which none tells anything."""
+        errored = sum(record["outcome"] == "errored" for record in self.records)
+        doubtful = sum(has_doubt(record) for record in self.records if not measured(record))
+        asked = max(self.asked, len(self.records))
+        others = {
+            "undecided": doubtful,
+            "errored": errored,
+            "checked by nothing": len(self.records) - errored - doubtful,
+            "never recorded": asked - len(self.records),
+        }
+        told = ", ".join(f"{count} {word}" for word, count in others.items() if count)
+        if doubtful:
+            return f"no trial was decided (evidence missing): {told} of {asked}"
+        return f"no trial completed: {told} of {asked}"
+
+    @property
     def requested(self) -> int:
         """Count what would have been there without errors, copies once."""
         return self.n + self.not_measured
@@ -101,8 +118,15 @@ def _undecided(record: Record) -> bool:
     rows = record["assertions"]
     if any(not row["passed"] and not row.get("unknown") for row in rows):
         return False
+    return has_doubt(record) or not (rows or record.get("judge_asked"))
+
+
+def has_doubt(record: Record) -> bool:
+    """Tell whether an assertion, or the judge, could not say: what a trial that errored leaves is none."""
+    if record["outcome"] == "errored":
+        return False
     ungraded = record.get("judge_asked") and record.get("grader") is None
-    return bool(ungraded) or any(row.get("unknown") for row in rows) or not (rows or record.get("judge_asked"))
+    return bool(ungraded) or any(row.get("unknown") for row in record["assertions"])
 
 
 def independent(records: Sequence[Record]) -> tuple[Record, ...]:

@@ -28,6 +28,7 @@ from .judge_noise import noise_warnings, recorded_variance, with_noise
 from .planning import EFFECT_SD, Noise
 from .ranking import rank_arms
 from .summary import bot_cost, bot_tokens, judge_score, summarise_arm, turn_latencies
+from .wording import NOT_THERE
 
 NOT_COMPARABLE = "not_comparable"
 # What the words call "95% CI", whatever level the test is held to.
@@ -99,14 +100,16 @@ def _pair(a: Arm, b: Arm) -> tuple[list[CellKey], list[Unpaired]]:
         if trouble:
             continue
         keys.append(key)
-        left_out += [Unpaired(*key, arm.name, "no trial was measured") for arm in (a, b) if not arm.cells[key].n]
+        left_out += [
+            Unpaired(*key, arm.name, arm.cells[key].why_not_measured) for arm in (a, b) if not arm.cells[key].n
+        ]
     return keys, left_out
 
 
 def _unusable(arm: Arm, key: CellKey) -> str | None:
     cell = arm.cells.get(key)
     if cell is None:
-        return "not in this arm"
+        return NOT_THERE
     if cell.stopped:
         return "stopped early: its rate is biased"
     if not cell.records:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-from .comparison import Contrast, Estimate, Safety
+from .comparison import Contrast, Estimate, Safety, Unpaired
 
 MANY_TRIALS = 50
+NOT_THERE = "not in this arm"
+"""Why a cell has no counterpart."""
 
 
 def verdict_word(contrast: Contrast) -> str:
@@ -78,6 +81,17 @@ def could_reveal(contrast: Contrast) -> str:
         return f"{said}; {aim} run {needed} trials per {unit} (now {contrast.trials_per_cell})."
     about = max(contrast.scenarios_needed or 0, -(-needed * contrast.cells // MANY_TRIALS))
     return f"{said}; {aim} more trials will not do it: add scenarios (about {about})."
+
+
+def left_out_in_short(unpaired: Sequence[Unpaired]) -> str:
+    """Count the cells that were left out, by why."""
+    why: dict[tuple[str, str, str], str] = {}
+    for row in unpaired:
+        # Whatever else is wrong with it: what is in one arm only has no counterpart.
+        short = "without a counterpart" if row.reason == NOT_THERE else row.reason.partition(":")[0]
+        why[row.scenario, row.fault, row.also] = short
+    told = "; ".join(f"{count}: {reason}" for reason, count in Counter(why.values()).items())
+    return f"{len(why)} cell{'' if len(why) == 1 else 's'} ({told})"
 
 
 def points(value: float) -> str:

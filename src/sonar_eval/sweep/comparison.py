@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..comparison.arms import COMPARED, arms_by
-from ..comparison.found import planned_cell
+from ..comparison.found import current_rows, planned_cell
 from ..comparison.noise import checked_variance
 from ..comparison.scores import arm_scores, contrast_scores, counts
 from ..errors import ConfigError
@@ -24,6 +24,7 @@ from ..report import (
     Comparison,
     Contrast,
     compare_arms,
+    left_out_in_short,
     planning_line,
     render_html,
     render_markdown,
@@ -58,7 +59,7 @@ class Compared:
         yield f"Compared by {self.axis}, baseline {self.found.baseline}:"
         yield from (f"  {_verdict(contrast)}" for contrast in self.found.contrasts)
         if self.found.unpaired:
-            yield f"  Left out: {len(self.found.unpaired)} cells without a counterpart; the report names them."
+            yield f"  Left out: {left_out_in_short(self.found.unpaired)}; the report names them."
         warnings = self.found.warnings
         yield from (f"  Warning: {line}" for line in warnings[:_MOST_WARNINGS])
         if len(warnings) > _MOST_WARNINGS:
@@ -79,7 +80,7 @@ def axes_of(choices: Sequence[Mapping[str, str]], by: str) -> list[str]:
 def check_comparison(conf: CompareConf, cells: Sequence[PlannedCell]) -> list[str]:
     """Check the choices about comparing, and say in at most one line what the sweep can reveal.
 
-    Raises `ConfigError` for an unknown axis or baseline, and for trials that are to be added until arms differ where
+    Raises `ConfigError` for an unknown axis or baseline, were there one arm only, and for trials that are to be added until arms differ where
     there are no arms.
     """
     if conf.by not in AXES:
@@ -90,10 +91,15 @@ def check_comparison(conf: CompareConf, cells: Sequence[PlannedCell]) -> list[st
         raise ConfigError(
             "task.k=auto adds trials until arms differ; name two models or prompts to compare, or a number of trials"
         )
-    known = [value for axis in axes for value in dict.fromkeys(cell.choices[axis] for cell in cells)]
-    if axes and conf.baseline is not None and conf.baseline not in known:
+    if not conf.enabled:
+        return []
+    asked = axes or (COMPARED if conf.by == "auto" else (conf.by,))
+    known = [value for axis in asked for value in dict.fromkeys(cell.choices[axis] for cell in cells)]
+    if conf.baseline is not None and conf.baseline not in known:
         raise ConfigError(f"compare.baseline: expected one of {', '.join(known)}; got {conf.baseline!r}")
-    return [_reveals(cells, axes[0])] if axes else []
+    if axes:
+        return [_reveals(cells, axes[0])]
+    return [f"compare.baseline={conf.baseline}: there is one arm only, nothing is compared"] if conf.baseline else []
 
 
 def _reveals(cells: Sequence[PlannedCell], axis: str) -> str:
@@ -114,7 +120,7 @@ def compare_sweep(folder: Path) -> list[Compared]:
     sweep = read_sweep(folder)
     # A sweep of an earlier version tells nothing of comparing.
     conf = {"enabled": True, "by": "auto", "baseline": None, **sweep.get("compare", {})}
-    rows = _current(sweep)
+    rows = current_rows(sweep)
     axes = axes_of([row["choices"] for row in rows], conf["by"]) if conf["enabled"] else []
     if not axes:
         return []
@@ -127,13 +133,6 @@ def compare_sweep(folder: Path) -> list[Compared]:
         found = compare_arms(arms[0], arms[1:], alpha=alpha, judge_variance=noise)
         compared.append(Compared(axis, arms, found, f"{REPORT}-{axis}" if compared else REPORT))
     return compared
-
-
-def _current(sweep: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """List the rows of the plan that were asked for last, in the order of the table."""
-    current = set(sweep.get("current", ()))
-    rows = [row for row in sweep.get("plan", ()) if row["key"] in current]
-    return sorted(rows, key=lambda row: int(row.get("place", 0)))
 
 
 def write_reports(folder: Path, compared: Sequence[Compared]) -> list[Path]:
@@ -159,7 +158,7 @@ def publish_comparisons(folder: Path, compared: Sequence[Compared], tracker: Tra
     sweep = read_sweep(folder)
     told = sweep.get("tracking") or {}
     content = Content.of(told.get("content", "full"), told.get("redact", ()))
-    rows = _current(sweep)
+    rows = current_rows(sweep)
     files = {name: text for one in compared for name, text in _publishable(one, content).items()}
     record = ComparisonRecord(
         [_group(one, rows, content) for one in compared],

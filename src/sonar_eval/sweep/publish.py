@@ -18,7 +18,7 @@ from ..errors import ConfigError, in_short
 from ..metrics import ScenarioReport, roll_up
 from ..records import read_trial
 from ..scorecard import original_names, scorecard
-from ..store import RESULT_FILE, SWEEP_FILE, TRIALS_FILE, read_jsonl
+from ..store import RESULT_FILE, SWEEP_FILE, TRIALS_FILE, asked_for, read_jsonl
 from ..tracking import CellRecord, Content, Tracker
 from ..tracking.mlflow import MLflowTracker, absolute_uri
 from .comparison import compare_sweep, publish_comparisons
@@ -173,7 +173,7 @@ def _publish_one(folder: Path, tracker: Tracker, sweep_id: str) -> Published:
 def read_cell(folder: Path) -> CellRecord:
     """Read a finished cell from its folder."""
     result = _read(folder / RESULT_FILE)
-    records = _last_of_each(folder)
+    records = asked_for(_last_of_each(folder), int((result["report"] or {}).get("asked") or 0))
     config = result.get("config") or {}
     report = _report(result, config, records)
     error = result["error"]
