@@ -9,12 +9,27 @@ import numpy as np
 import pytest
 
 from simulated import CAPABILITY, arm, trial, trials
-from sonar_eval.report import Arm, CellKey, CellTrials, compare_arms, render_markdown, render_text, verdict_sentence
+from sonar_eval.report import (
+    Arm,
+    CellKey,
+    CellTrials,
+    cell_of,
+    compare_arms,
+    render_markdown,
+    render_text,
+    verdict_sentence,
+)
 
 HELD = [5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 4, 4, 3, 3, 1, 0]
 DROPPED = [5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 4, 4, 4, 4, 3, 3, 2, 1, 0]
 BEFORE = [2, 3, 1, 4, 2, 3, 0, 2, 3, 4, 2, 1, 3, 2, 4, 3, 2, 1, 2, 3]
 AFTER = [4, 5, 3, 5, 4, 4, 2, 4, 5, 5, 4, 3, 4, 4, 5, 5, 3, 3, 4, 5]
+UNKNOWN = {
+    "assertions": [{"name": "x", "severity": "capability", "passed": False, "unknown": True}],
+    "passed": False,
+}
+UNCHECKED = {"assertions": [], "passed": True}
+ERRORED = {"outcome": "errored", "passed": False}
 
 
 def contrast(a, b, **settings):
@@ -156,8 +171,27 @@ def test_what_cannot_be_compared_says_why(a, b, reason):
 def test_a_cell_without_any_measured_trial_is_named():
     cells = {("s0", "none"): trials(0, 0, errors=1), ("s1", "none"): trials(20, 20)}
     comparison = compare_arms(arm("A", [5, 5]), [Arm.of("B", cells)])
-    assert [(row.scenario, row.reason) for row in comparison.unpaired] == [("s0", "no trial was measured")]
+    assert [(row.scenario, row.reason) for row in comparison.unpaired] == [("s0", "no trial completed: 1 errored of 1")]
     assert comparison.contrasts[0].cells == 1
+
+
+@pytest.mark.parametrize(
+    ("records", "asked", "why"),
+    [
+        ([UNKNOWN, UNKNOWN], 2, "no trial was decided (evidence missing): 2 undecided of 2"),
+        (
+            [UNKNOWN, ERRORED],
+            3,
+            "no trial was decided (evidence missing): 1 undecided, 1 errored, 1 never recorded of 3",
+        ),
+        ([ERRORED], 2, "no trial completed: 1 errored, 1 never recorded of 2"),
+        ([UNCHECKED], 1, "no trial completed: 1 checked by nothing of 1"),
+        ([{"judge_asked": True, "passed": False}], 1, "no trial was decided (evidence missing): 1 undecided of 1"),
+    ],
+)
+def test_why_a_cell_tells_nothing_is_said_as_it_is(records, asked, why):
+    cell = cell_of([{**trial(index), **changes} for index, changes in enumerate(records)], asked)
+    assert (cell.n, cell.why_not_measured) == (0, why)
 
 
 def test_a_verdict_that_hangs_on_errors_says_so():
@@ -185,15 +219,7 @@ def test_errors_that_change_nothing_are_only_counted():
     assert (found.verdict, found.depends_on_errors) == ("better", 0)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"assertions": [{"name": "x", "severity": "capability", "passed": False, "unknown": True}], "passed": False},
-        {"assertions": [], "passed": True},
-        {"judge_asked": True, "passed": False},
-        {"outcome": "errored", "passed": False},
-    ],
-)
+@pytest.mark.parametrize("changes", [UNKNOWN, UNCHECKED, {"judge_asked": True, "passed": False}, ERRORED])
 def test_a_trial_that_tells_nothing_counts_neither_way(changes):
     cell = Arm.of("A", {("s", "none"): [trial(0), {**trial(1), **changes}]}).cells[CellKey("s")]
     assert (cell.n, cell.passes, cell.not_measured, cell.held) == (1, 1, 1, False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -167,6 +169,103 @@ def test_one_arm_is_no_comparison(sweep):
     told = CliRunner().invoke(main, ["compare", f"{sweep}@model=m1"])
     assert (told.exit_code, told.output.count("\n")) == (2, 1)
     assert "a comparison needs two arms" in told.output
+
+
+def rewrite(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def planned(folder, *current):
+    """Say in a sweep's folder which cells were asked for last."""
+    rows = [
+        {
+            "key": key,
+            "choices": dict(zip(("model", "prompt", "scenario", "fault"), key.split(".")[:4], strict=True)),
+            "varies": {},
+            "trials": 5,
+            "place": place,
+        }
+        for place, key in enumerate(current)
+    ]
+    rewrite(folder / "sweep.json", current=list(current), plan=rows)
+
+
+def test_trials_beyond_those_asked_for_last_are_left_out(sweep):
+    cell = f"{sweep}/m1.v1.s0.none"
+    rewrite(Path(cell, "result.json"), report={"asked": 3})
+    (arm,) = load_arms([cell])
+    (found,) = arm.arm.cells.values()
+    assert (found.n, found.asked, found.not_measured) == (3, 3, 0)
+    Path(cell, "result.json").unlink()
+    (arm,) = load_arms([cell])
+    assert [found.n for found in arm.arm.cells.values()] == [5]
+
+
+def test_cells_of_earlier_configurations_are_left_out_and_counted_in_one_line(tmp_path, sweep):
+    shutil.copytree(f"{sweep}/m1.v1.s0.none", f"{sweep}/m1.v1.s0.none.before")
+    planned(Path(sweep), *(f"{model}.v1.{scenario}.none" for model in ("m1", "m2") for scenario in ("s0", "s1")))
+    told = CliRunner().invoke(main, ["compare", sweep, "--by", "model"])
+    assert told.exit_code == 0, told.output
+    assert told.stderr == f"{sweep}: 1 cell of earlier configurations left out\n"
+    told = CliRunner().invoke(main, ["gate", "--baseline", f"{sweep}@model=m1", "--candidate", f"{sweep}@model=m1"])
+    assert (told.exit_code, told.stderr.count("left out")) == (0, 1)
+
+
+def test_a_cell_that_was_asked_for_and_left_nothing_is_known(sweep):
+    planned(Path(sweep), "m1.v1.s0.none", "m1.v1.s9.none")
+    (arm,) = load_arms([sweep])
+    assert arm.arm.cells[CellKey("s9")].error == "left no result"
+    assert arm.source.left_out == 3
+
+
+def judged_again(cell, name, passes):
+    """Write a cell's trials judged again below it, as rejudging does."""
+    folder = cell / name
+    folder.mkdir()
+    result = json.loads((cell / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "varies": {"judged": name}}))
+    records = trials(passes, 5, scenario=result["choices"]["scenario"])
+    (folder / "trials.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+def test_two_judgings_of_the_same_trials_are_arms(sweep):
+    cell = Path(sweep, "m1.v1.s0.none")
+    again, once_more = judged_again(cell, "rejudged-1", 3), judged_again(cell, "rejudged-2", 1)
+    arms = load_arms([str(cell), str(again), str(once_more)])
+    assert [list(one.arm.cells) for one in arms] == [[CellKey("s0")]] * 3
+    assert [one.arm.name for one in arms] == [f"m1 v1 ({name})" for name in (cell.name, "rejudged-1", "rejudged-2")]
+    told = CliRunner().invoke(main, ["compare", str(cell), str(again)])
+    assert told.exit_code == 0, told.output
+
+
+def test_judgings_are_paired_by_their_cell_and_not_by_their_number(sweep):
+    one, other = (judged_again(Path(sweep, f"{model}.v1.s0.none"), name, 3) for model, name in NUMBERED)
+    first, second = load_arms([str(one), str(other)])
+    assert list(first.arm.cells) == list(second.arm.cells) == [CellKey("s0")]
+    assert [first.arm.name, second.arm.name] == ["m1 v1", "m2 v1"]
+
+
+NUMBERED = [("m1", "rejudged-1"), ("m2", "rejudged-2")]
+
+
+def test_arms_of_one_name_in_folders_of_one_name_are_told_apart_by_where_they_lie(tmp_path):
+    places = [str(write_sweep(tmp_path / name / "sweep", cells(models=("m1",)))) for name in ("a", "b")]
+    assert [name for name, _ in loaded(*places)] == [f"m1 v1 (sweep) ({place})" for place in places]
+
+
+def test_in_mlflow_what_was_judged_again_is_no_part_of_the_sweep_and_has_a_name_of_its_own(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", cells(models=("m1",)))
+    judged_again(folder / "m1.v1.s0.none", "rejudged-1", 2)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracker = MLflowTracker(uri, "e")
+    sweep_id = tracker.start_sweep("a-sweep", "sonar-eval sweep")
+    for result in sorted(folder.glob("**/result.json")):
+        name = result.parent.name
+        tracker.publish(CellRecord(name, name, {}, {}, result.parent), sweep_id)
+    assert loaded(sweep_id, tracking_uri=uri) == [("m1 v1", 2)]
+    (again,) = load_arms([f"{sweep_id}@judged=rejudged-1"], tracking_uri=uri)
+    assert [cell.passes for cell in again.arm.cells.values()] == [2]
 
 
 def test_runs_in_mlflow_are_arms(tmp_path):

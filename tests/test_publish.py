@@ -126,6 +126,19 @@ def test_a_cell_that_was_topped_up_takes_the_place_of_the_one_that_was_there(tmp
     assert len(traces_of(tmp_path, before["none"])) == 0
 
 
+def test_what_is_published_are_the_trials_asked_for_last(tmp_path, sweep_dir, runs):
+    trials = [judged_trial(0, True), judged_trial(1, False)]
+    result = json.loads((sweep_dir / "none" / "result.json").read_text())
+    fewer = {**result, "report": scenario_record(roll_up("s", trials[:1], k=1))}
+    (sweep_dir / "none" / "result.json").write_text(json.dumps(fewer))
+    publish_sweep(sweep_dir, tracker_of(sweep_dir))
+    run = runs()[1]["none"]
+    assert (run.data.metrics["trials_judged"], run.data.metrics["pass_rate"]) == (1, 1.0)
+    assert len(traces_of(tmp_path, run)) == 1
+    (sweep_dir / "none" / "result.json").write_text(json.dumps({**result, "report": None, "error": "gone"}))
+    assert len(read_cell(sweep_dir / "none").records) == 2
+
+
 def test_a_run_that_was_left_half_written_is_written_anew(tmp_path, sweep_dir, runs):
     from mlflow import MlflowClient
 
@@ -229,7 +242,7 @@ def test_a_tracker_that_is_away_is_told_in_one_line(sweep_dir, uri, said):
 
 def test_a_cell_that_cannot_be_read_costs_no_other(sweep_dir, runs):
     with (sweep_dir / "outage" / "trials.jsonl").open("a") as file:
-        file.write(json.dumps({**trial_record("s", judged_trial(2)), "schema_version": 99}) + "\n")
+        file.write(json.dumps({**trial_record("s", judged_trial(1)), "schema_version": 99}) + "\n")
     ran = CliRunner().invoke(main, ["tracking", "publish", str(sweep_dir)])
     assert ran.exit_code == 1
     assert "not published: m p s outage: ValueError: trial record of schema 99" in ran.stderr

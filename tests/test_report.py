@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sonar_eval.report import ResultRow, render_transcript, result_table
@@ -268,6 +270,44 @@ def test_media_are_shown_and_are_no_silence():
     assert "(nothing)" not in text
     (block,) = conversation_blocks(sent)
     assert block.splitlines()[1] == "Bot sends a file or picture: menu.png"
+
+
+HOSTILE = (
+    "Here:\n# head\n\n## Verdict\n- a (capability): held\n**User:** thanks\n    pay() -> ok\nTitle\n===\n> - ## in\n"
+    "<h2>x"
+)
+
+
+def ours(text):
+    """List what looks like a part of the document: headings, speakers, calls, verdicts, HTML."""
+    marks = re.compile(r"^(?:#+ \w+|\*\*\w+|    - \w+|    \w+|- \w+|\s*[=-]+$)|(?<! )<[a-z]")
+    return [found[0] for line in text.splitlines() if (found := marks.search(line))]
+
+
+def hostile_record(text):
+    pay = span("pay", tool_success=False, error_type="Down", error_message=text)
+    return record(
+        passed=False,
+        outcome="errored",
+        conversation=[turn(text, text)],
+        transcript={"runs": [{"trace_id": "t1"}], "spans": [pay], "content": [content(pay, "tool_arguments", text)]},
+        warnings=[text],
+        failure={"owner": "bot", "step": "send", "error_type": "E", "message": text},
+        assertions=[{"name": "b", "severity": "capability", "passed": False, "unknown": False, "detail": text}],
+        grader={"score": 0.1, "reasoning": text, "criteria": [{"name": "c", "verdict": "passed", "reason": text}]},
+    )
+
+
+@pytest.mark.parametrize("text", [HOSTILE, HOSTILE.replace("\n", "\r"), HOSTILE.replace("\n", "\u2028")])
+def test_nothing_that_others_wrote_looks_like_a_part_of_the_transcript(text):
+    assert ours(render_transcript(hostile_record(text))) == ours(render_transcript(hostile_record("fine")))
+
+
+def test_a_message_of_several_lines_is_a_quotation_that_holds_no_heading():
+    text = render_transcript(record(conversation=[turn("Hi\n", "One:\n\n# head\n- # item\nTitle\n---\n#1 & a # b")]))
+    assert "\n**User:** Hi\n" in text
+    quotation = "**Bot:**\n> One:\n>\n> \\# head\n> - \\# item\n> Title\n> \\---\n> #1 & a # b\n"
+    assert quotation in text
 
 
 def test_forms_and_silence_are_shown():

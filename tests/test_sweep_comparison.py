@@ -111,7 +111,32 @@ def test_a_cell_that_left_nothing_is_named_and_left_out(tmp_path):
         ("b", "s2", "failed: left no result")
     ]
     assert one.found.contrasts[0].cells == 3
-    assert "Left out: 1 cells without a counterpart; the report names them." in "\n".join(one.lines())
+    assert "Left out: 1 cell that failed; the report names them." in "\n".join(one.lines())
+
+
+def test_a_cell_whose_evidence_is_missing_in_both_arms_is_counted_once_and_called_that(tmp_path):
+    row = {"name": "x", "severity": "capability", "passed": False, "unknown": True, "detail": "unknown: no trace"}
+    cells = {
+        (model, "v1", scenario, "none"): [
+            {**record, "passed": False, "assertions": [row]} if scenario == "s1" else record
+            for record in trials(5, 5, scenario=scenario)
+        ]
+        for model in ("a", "b")
+        for scenario in ("s1", "s2", "s3")
+        if (model, scenario) != ("b", "s3")
+    }
+    (one,) = compare_sweep(write_planned(tmp_path / "sweep", cells))
+    said = "Left out: 1 cell in which no trial was decided (evidence missing), 1 cell without a counterpart; the report"
+    assert any(said in line for line in one.lines())
+
+
+def test_a_smaller_number_of_trials_asked_for_later_holds_for_the_comparison(tmp_path):
+    folder = write_planned(tmp_path / "sweep", {(m, "v1", "s", "none"): trials(6, 6) for m in "ab"})
+    known = json.loads((folder / "sweep.json").read_text())
+    plan = [{**row, "trials": 3} for row in known["plan"]]
+    (folder / "sweep.json").write_text(json.dumps({**known, "plan": plan}))
+    (one,) = compare_sweep(folder)
+    assert [(arm.trials, arm.asked, arm.not_measured) for arm in one.found.arms] == [(3, 3, 0)] * 2
 
 
 def test_cells_of_an_earlier_command_are_no_part_of_it(tmp_path):
@@ -305,6 +330,8 @@ def test_nothing_is_kept_where_there_is_nothing_to_compare(tmp_path):
         (["task.k=auto,5", "prompt=v1,v2"], "task.k=auto holds for the whole sweep"),
         (["prompt=v1,v2", "compare.by=fault"], "compare.by: expected model, prompt, auto; got 'fault'"),
         (["prompt=v1,v2", "compare.baseline=v3"], "compare.baseline: expected one of v1, v2; got 'v3'"),
+        (["compare.baseline=nope"], "compare.baseline: expected one of offline-careful, v1; got 'nope'"),
+        (["compare.baseline=nope", "compare.by=prompt"], "compare.baseline: expected one of v1; got 'nope'"),
         (["prompt=v1,v2", "compare.enabled=true,false"], "expected one value, it holds for the whole sweep"),
     ],
 )
@@ -314,6 +341,13 @@ def test_a_mistake_about_comparing_is_told_before_the_first_trial(tmp_path, argu
     (line,) = ran.err.splitlines()
     assert told in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_baseline_without_a_candidate_is_told_before_the_first_trial(tmp_path):
+    ran = sweep(tmp_path, "compare.baseline=v1", "dry_run=true")
+    assert (ran.status, ran.out.count("compare.baseline=v1: there is one arm only, nothing is compared")) == (0, 1)
+    off = sweep(tmp_path, "compare.baseline=nope", "compare.enabled=false", "dry_run=true")
+    assert (off.status, "compare.baseline" in off.out) == (0, False)
 
 
 def test_the_shipped_comparison_of_two_models_says_which_is_better_in_its_last_lines(tmp_path):

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -79,6 +80,33 @@ def test_a_larger_k_is_topped_up(done, copied):
     assert ids(done.folder).items() <= ids(topped.folder).items()
     assert number_of_records(topped.folder) == 6
     assert [result["report"]["judged"] for result in topped.results] == [3, 3]
+
+
+def test_a_smaller_k_is_the_number_everywhere_and_the_records_stay(tmp_path):
+    first = sweep(tmp_path, "model=offline-careful,offline-hasty", "task.k=3")
+    assert first.status == 0, first.err
+    fewer = sweep(tmp_path, "resume=last", "task.k=2")
+    assert fewer.status == 0, fewer.err
+    assert fewer.out.count(" 2/2 ") == 2
+    assert number_of_records(fewer.folder) == 6
+    assert "1 scenarios x 2 trials" in (fewer.folder / "comparison.md").read_text()
+    compared = subprocess.run(
+        [sys.executable, "-m", "sonar_eval", "compare", str(fewer.folder), "--by", "model"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 scenarios x 2 trials" in compared.stdout, compared.stderr
+    judged = [run.data.metrics["trials_judged"] for run in runs_of(tmp_path) if "trials_judged" in run.data.metrics]
+    assert judged == [2] * 4
+
+
+def runs_of(folder):
+    """Read the runs of the store in a folder: of the cells, and of the arms."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    return client.search_runs([client.get_experiment_by_name("sonar-eval").experiment_id])
 
 
 @pytest.mark.parametrize(

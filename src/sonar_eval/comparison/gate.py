@@ -116,7 +116,9 @@ def _too_little(arm: Arm, *, told: bool) -> Iterator[str]:
     """
     whole = sum(cell.n + cell.copies + cell.not_measured for cell in arm.cells.values())
     missing = sum(cell.not_measured for cell in arm.cells.values())
-    unsafe = sum(measured(record) and any(row.get("unknown") for row in safety_rows(record)) for record in arm.records())
+    unsafe = sum(
+        measured(record) and any(row.get("unknown") for row in safety_rows(record)) for record in arm.records()
+    )
     if whole and missing / whole > ERROR_LIMIT:
         if not told:
             yield (

@@ -6,23 +6,24 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .visible import score_in_words
+from .visible import in_markdown, in_one_line, quoted, score_in_words
 
 
 def render_transcript(record: Mapping[str, Any]) -> str:
-    """Render a trial record as Markdown."""
+    """Render a trial record as Markdown; what user, bot, tools and judge wrote cannot pass for a part of it."""
     return "\n".join([*_head(record), "", "## Conversation", *_conversation(record), "", *_verdicts(record), ""])
 
 
 def _head(record: Mapping[str, Any]) -> Iterator[str]:
-    yield f"# {record['scenario']}, trial {record['index'] + 1}: {'passed' if record['passed'] else 'not passed'}"
+    came_of_it = "passed" if record["passed"] else "not passed"
+    yield f"# {in_markdown(record['scenario'])}, trial {record['index'] + 1}: {came_of_it}"
     yield ""
     yield f"- conversation `{record['conversation_id']}`, random seed {record['random_seed']}"
     ended = record["ended_by"] or ("a failure" if record["failure"] else "nobody knows whom")
     yield f"- outcome: {record['outcome']}, ended by {ended} after {record['turns']} turns"
     if record["failure"]:
         failure = record["failure"]
-        yield f"- who failed: **{failure['owner']}** ({failure['step']}): {failure['message']}"
+        yield f"- who failed: **{failure['owner']}** ({failure['step']}): {in_markdown(failure['message'])}"
     if record["redacted"]:
         yield "- the trace is redacted: parts of the tool data were withheld before they were stored"
     for fault in record["faults"]:
@@ -31,7 +32,7 @@ def _head(record: Mapping[str, Any]) -> Iterator[str]:
         yield "- **not exercised**: no fault took place in this trial"
     yield from _cost(record)
     for warning in record["warnings"]:
-        yield f"- warning: {warning}"
+        yield f"- warning: {in_markdown(warning)}"
     if record["transcript"] is None:
         yield "- no transcript: the tool calls of this trial are not known"
 
@@ -52,25 +53,27 @@ def _fault(fault: Mapping[str, Any]) -> str:
     index = fault.get("when_call_index")
     meant = [f"call {index}"] if index is not None else []
     meant += [fault["condition"]] if fault.get("condition") else []
-    return f"`{fault['action']}` on `{fault['target']}`{' (' + ', '.join(meant) + ')' if meant else ''}"
+    told = f" ({in_markdown(', '.join(meant))})" if meant else ""
+    return f"`{fault['action']}` on `{in_one_line(fault['target'])}`{told}"
 
 
 def _conversation(record: Mapping[str, Any]) -> Iterator[str]:
     calls = _calls_by_turn(record)
     for number, turn in enumerate(record["conversation"]):
-        yield f"\n**User:** {turn['user']}"
+        yield f"\n**User:**{quoted(turn['user'])}"
         for call in calls.get(number, ()):
-            yield f"\n    {call}"
+            yield f"\n    {in_one_line(call)}"
         for message in turn["delivered"]:
-            yield f"\n**Bot:** {message}"
+            yield f"\n**Bot:**{quoted(message)}"
         for media in turn.get("media") or ():
-            yield f"\n**Bot** sends a file or picture: {_short(media)}"
+            yield f"\n**Bot** sends a file or picture: {in_one_line(_short(media))}"
         if not (turn["delivered"] or turn.get("media") or turn["forms"]):
             yield "\n**Bot:** (nothing)"
         for form in turn["forms"]:
-            yield f"\n**Bot** sends the form *{form['name']}*: {', '.join(field['name'] for field in form['fields'])}"
+            fields = ", ".join(field["name"] for field in form["fields"])
+            yield f"\n**Bot** sends the form *{in_markdown(form['name'])}*: {in_markdown(fields)}"
     for call in calls.get(-1, ()):
-        yield f"\n    {call}"
+        yield f"\n    {in_one_line(call)}"
 
 
 def conversation_blocks(record: Mapping[str, Any]) -> list[str]:
@@ -133,17 +136,17 @@ def _verdicts(record: Mapping[str, Any]) -> Iterator[str]:
     yield "## Verdict"
     for row in record["assertions"]:
         mark = "unknown" if row["unknown"] else ("held" if row["passed"] else "NOT held")
-        detail = f": {row['detail']}" if row["detail"] else ""
-        yield f"- {row['name']} ({row['severity']}): {mark}{detail}"
+        detail = f": {in_markdown(row['detail'])}" if row["detail"] else ""
+        yield f"- {in_markdown(row['name'])} ({row['severity']}): {mark}{detail}"
     grader = record["grader"]
     if grader:
-        yield f"- judge: {score_in_words(grader['score'])}{_asked_again(grader)}. {grader['reasoning']}"
+        yield f"- judge: {score_in_words(grader['score'])}{_asked_again(grader)}. {in_markdown(grader['reasoning'])}"
         for row in grader.get("criteria", ()):
-            reason = f": {row['reason']}" if row["reason"] else ""
-            yield f"    - {row['name']}: {row['verdict'].replace('_', ' ')}{reason}"
+            reason = f": {in_markdown(row['reason'])}" if row["reason"] else ""
+            yield f"    - {in_markdown(row['name'])}: {row['verdict'].replace('_', ' ')}{reason}"
     elif record["judge_asked"]:
         failure = record["grader_failure"] or {}
-        yield f"- judge: no verdict. {failure.get('message', '')}"
+        yield f"- judge: no verdict. {in_markdown(failure.get('message', ''))}"
 
 
 def _asked_again(grader: Mapping[str, Any]) -> str:

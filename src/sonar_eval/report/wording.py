@@ -85,13 +85,16 @@ def could_reveal(contrast: Contrast) -> str:
 
 def left_out_in_short(unpaired: Sequence[Unpaired]) -> str:
     """Count the cells that were left out, by why."""
-    why: dict[tuple[str, str, str], str] = {}
-    for row in unpaired:
-        # Whatever else is wrong with it: what is in one arm only has no counterpart.
-        short = "without a counterpart" if row.reason == NOT_THERE else row.reason.partition(":")[0]
-        why[row.scenario, row.fault, row.also] = short
-    told = "; ".join(f"{count}: {reason}" for reason, count in Counter(why.values()).items())
-    return f"{len(why)} cell{'' if len(why) == 1 else 's'} ({told})"
+    why = {(row.scenario, row.fault, row.also): _in_short(row.reason) for row in unpaired}
+    counted = Counter(why.values()).items()
+    return ", ".join(f"{count} cell{'' if count == 1 else 's'} {reason}" for reason, count in counted)
+
+
+def _in_short(reason: str) -> str:
+    if reason == NOT_THERE:
+        return "without a counterpart"
+    short = reason.partition(":")[0]
+    return f"in which {short}" if short.startswith("no ") else f"that {short}"
 
 
 def points(value: float) -> str:
