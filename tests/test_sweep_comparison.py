@@ -256,6 +256,11 @@ def test_publishing_again_changes_no_arm_and_more_trials_take_its_place(tmp_path
     cell = published / "b.v1.s1.none"
     with (cell / "trials.jsonl").open("a") as file:
         file.write(json.dumps(whole(trials(6, 6, scenario="s1")[5])) + "\n")
+    result, known = (json.loads(path.read_text()) for path in (cell / "result.json", published / "sweep.json"))
+    result["report"] |= {"asked": 6, "k": 6}
+    plan = [{**row, "trials": 6} if row["key"] == cell.name else row for row in known["plan"]]
+    (cell / "result.json").write_text(json.dumps(result))
+    (published / "sweep.json").write_text(json.dumps({**known, "plan": plan}))
     publish_sweep(published, tracker_of(published))
     after = Store(tmp_path).runs("arm")
     assert set(after) == set(before)

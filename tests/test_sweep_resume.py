@@ -97,16 +97,9 @@ def test_a_smaller_k_is_the_number_everywhere_and_the_records_stay(tmp_path):
         check=False,
     )
     assert "1 scenarios x 2 trials" in compared.stdout, compared.stderr
-    judged = [run.data.metrics["trials_judged"] for run in runs_of(tmp_path) if "trials_judged" in run.data.metrics]
-    assert judged == [2] * 4
-
-
-def runs_of(folder):
-    """Read the runs of the store in a folder: of the cells, and of the arms."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    return client.search_runs([client.get_experiment_by_name("sonar-eval").experiment_id])
+    _, runs = runs_of(tmp_path)
+    judged = {(run.data.tags["sonar.kind"], run.data.metrics.get("trials_judged")) for run in runs}
+    assert judged == {("sweep", None), ("cell", 2.0), ("arm", 2.0)}
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def decide(
     """Decide step by step: valid, safe, no worse by the test, no worse by the margin.
 
     A run is valid when it measured what it claims: in each cell every safety-critical assertion at least once, and in
-    all of an arm no more than a tenth of the trials without. `no_worse_than` is a fraction. `fresh` are both arms once more, to confirm a regression.
+    all of an arm no more than a tenth of the trials without. `no_worse_than` is a fraction. `fresh` are both arms once
+    more, to confirm a regression.
     """
     decision = _decide(baseline, candidate, no_worse_than, known, fresh)
     return replace(decision, unmeasured=unmeasured(candidate))

@@ -80,7 +80,7 @@ def axes_of(choices: Sequence[Mapping[str, str]], by: str) -> list[str]:
 def check_comparison(conf: CompareConf, cells: Sequence[PlannedCell]) -> list[str]:
     """Check the choices about comparing, and say in at most one line what the sweep can reveal.
 
-    Raises `ConfigError` for an unknown axis or baseline, were there one arm only, and for trials that are to be added until arms differ where
+    Raises `ConfigError` for an unknown axis or baseline, and for trials that are to be added until arms differ where
     there are no arms.
     """
     if conf.by not in AXES:
