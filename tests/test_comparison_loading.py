@@ -268,6 +268,26 @@ def test_in_mlflow_what_was_judged_again_is_no_part_of_the_sweep_and_has_a_name_
     assert [cell.passes for cell in again.arm.cells.values()] == [2]
 
 
+def test_in_mlflow_too_cells_of_earlier_configurations_are_left_out(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", cells(models=("m1",), scenarios=("s0",)))
+    before = shutil.copytree(folder / "m1.v1.s0.none", folder / "before")
+    for cell in (folder / "m1.v1.s0.none", before):
+        rewrite(cell / "result.json", key=cell.name)
+    judged_again(folder / "m1.v1.s0.none", "rejudged-1", 2)
+    rewrite(folder / "m1.v1.s0.none" / "rejudged-1" / "result.json", key="m1.v1.s0.none.rejudged-1")
+    planned(folder, "m1.v1.s0.none")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracker = MLflowTracker(uri, "e")
+    sweep_id = tracker.start_sweep("a-sweep", "sonar-eval sweep")
+    tracker.keep_file(sweep_id, folder / "sweep.json")
+    for result in sorted(folder.glob("**/result.json")):
+        tracker.publish(CellRecord(result.parent.name, result.parent.name, {}, {}, result.parent), sweep_id)
+    (arm,) = load_arms([sweep_id], tracking_uri=uri)
+    assert (list(arm.arm.cells), arm.source.left_out) == ([CellKey("s0")], 1)
+    (again,) = load_arms([f"{sweep_id}@judged=rejudged-1"], tracking_uri=uri)
+    assert [cell.passes for cell in again.arm.cells.values()] == [2]
+
+
 def test_runs_in_mlflow_are_arms(tmp_path):
     folder = write_sweep(tmp_path / "sweep", cells())
     uri = f"sqlite:///{tmp_path}/mlflow.db"

@@ -35,6 +35,8 @@ class FoundCell:
     """Where it lies; None for one in MLflow."""
     config: Mapping[str, Any] | None = None
     """What it was run with, where that stands beside its records."""
+    key: str = ""
+    """What its sweep's plan knows it by; empty where its result does not tell."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,10 @@ def _cell(folder: Path, asked: int = 0) -> FoundCell:
     )
     config = result.get("config") or _read(folder / CONFIG_FILE) or None
     started_ms = int(result.get("started_ms") or 0)
-    return FoundCell(choices, result.get("varies") or {}, trials, started_ms, folder, config)
+    varies = result.get("varies") or {}
+    # A cell that was judged again is that cell all the same.
+    key = str(result.get("key") or "").removesuffix(f".{varies.get('judged')}")
+    return FoundCell(choices, varies, trials, started_ms, folder, config, key)
 
 
 def _asked(result: Mapping[str, Any]) -> int:
@@ -144,22 +149,38 @@ def _in_mlflow(run_id: str, tracking_uri: str) -> Found:
     client = MlflowClient(absolute_uri(tracking_uri, Path.cwd()))
     try:
         run = client.get_run(run_id)
-        cells = _cells_of(client, run)
+        cells, left_out = _cells_of(client, run)
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"MLflow at {tracking_uri}: {in_short(error)}") from error
-    return Found(run.info.run_name or run_id[:8], tuple(sorted(cells, key=lambda cell: cell.number)))
+    in_order = tuple(sorted(cells, key=lambda cell: cell.number))
+    return Found(run.info.run_name or run_id[:8], in_order, left_out=left_out)
 
 
-def _cells_of(client: Any, run: Any) -> list[FoundCell]:
-    """Read the cells of a sweep, of one arm of it, or the one cell that the run is."""
+def _cells_of(client: Any, run: Any) -> tuple[list[FoundCell], int]:
+    """Read the cells of a sweep, of one arm of it, or the one cell that the run is; count those of earlier ones."""
     arm = run.data.tags.get("sonar.arm")
     if arm and run.data.tags.get(_PARENT):
         axis, _, value = arm.partition("=")
-        runs = _below(client, client.get_run(run.data.tags[_PARENT]))
-        return [_of_run(client, child) for child in runs if child.data.params.get(axis) == value]
-    return [_of_run(client, child) for child in _below(client, run) or [run]]
+        sweep = client.get_run(run.data.tags[_PARENT])
+        runs = [child for child in _below(client, sweep) if child.data.params.get(axis) == value]
+    else:
+        sweep, runs = run, _below(client, run)
+    if not runs:
+        return [_of_run(client, run)], 0
+    found = [_of_run(client, child) for child in runs]
+    current = _kept_plan(client, sweep).get("current")
+    cells = found if current is None else [cell for cell in found if not cell.key or cell.key in current]
+    return cells, len(found) - len(cells)
+
+
+def _kept_plan(client: Any, run: Any) -> dict[str, Any]:
+    """Read what a sweep left of itself with its run; empty where it left nothing."""
+    if SWEEP_FILE not in {item.path for item in client.list_artifacts(run.info.run_id)}:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        return _read(Path(client.download_artifacts(run.info.run_id, SWEEP_FILE, folder)))
 
 
 def _below(client: Any, run: Any) -> list[Any]:
