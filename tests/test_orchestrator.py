@@ -608,7 +608,7 @@ def test_trials_that_were_judged_by_other_assertions_are_not_taken_over(names):
     first, bot = evaluate(make_scenario(k=2)), RecordingBot()
     other = [Assertion(name, Severity.CAPABILITY, lambda transcript, log: False) for name in names]
     again = orchestrator(bot=bot, finished={"s": first.trials})
-    with pytest.raises(ConfigError, match=r"trial 0 was finished under other assertions .*rejudge"):
+    with pytest.raises(ConfigError, match=r"trial 1 was finished under other assertions .*rejudge"):
         run(again.run_scenario(make_scenario(k=3, assertions=other)))
     assert bot.contexts == []
 
