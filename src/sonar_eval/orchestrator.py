@@ -288,7 +288,7 @@ class Orchestrator:
             halted = job_over() or (brake.reason is not None and not brake.decided)
             if trial.failure is None or trial.counted or halted or len(earlier) >= retries:
                 return trial
-            log.warning("%s trial %d: tried again after %s", scenario.name, index, trial.failure)
+            log.warning("%s trial %d: tried again after %s", scenario.name, index + 1, trial.failure)
             earlier.append(trial.failure)
             spent = trial.spent
 
@@ -302,7 +302,7 @@ class Orchestrator:
             return await self._alone(asyncio.create_task(trial))
         except Exception as error:
             # A fault of our own must not cost the trials beside this one.
-            log.exception("%s trial %d: the harness failed", scenario.name, index)
+            log.exception("%s trial %d: the harness failed", scenario.name, index + 1)
             failure = TrialFailure(Owner.HARNESS, "trial", type(error).__name__, describe(error))
             return TrialResult(
                 conversation_id,

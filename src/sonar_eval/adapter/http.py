@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from ..conversation import Delivered, FormSubmission
-from ..errors import LLMTransportError, describe
+from ..errors import ConfigError, LLMTransportError, describe
 from ..web import open_client
 from . import wire
 from .contract import Session, TrialContext
@@ -24,8 +24,8 @@ class HTTPBotAdapter:
     """Drive the bot at `base_url`, or start one with `command` first.
 
     `key` is sent in `x-sonar-eval-key`. As a context manager it starts and stops the process; without a
-    process there is nothing to enter. Raises `ConnectionError` that quotes the bot's answer: whose failure that
-    is depends on the step, which the trial knows.
+    process there is nothing to enter. Raises `ConfigError` for an address that is none; later on `ConnectionError`
+    that quotes the bot's answer: whose failure that is depends on the step, which the trial knows.
     """
 
     def __init__(
@@ -39,6 +39,8 @@ class HTTPBotAdapter:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.name = name
+        if base_url or process is None:
+            _require_address(base_url)
         self._base_url = base_url.rstrip("/")
         self._key = key.strip() if key else None
         self._timeout_s = timeout_s
@@ -106,6 +108,18 @@ class HTTPBotAdapter:
             return response.json() if response.content else None
         except ValueError as error:
             raise ConnectionError(f"{method} {url} answered no JSON: {response.text[:500]}") from error
+
+
+def _require_address(url: str) -> None:
+    """Refuse what no request can be sent to, such as a host without `http://` before it."""
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        # A port that is no number, or half of an IPv6 address.
+        whole = False
+    if not whole:
+        raise ConfigError(f"expected an address such as http://localhost:9000/sonar-eval, got {url!r}")
 
 
 def _blames_provider(response: httpx.Response) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sonar_tracing
 
 from ..adapter import BaseBotAdapter, Session, TrialContext, Variant
-from ..adapter.chat import ChatAgent
+from ..adapter.chat import ChatAgent, Tool
 from ..appside import count_spans, end_trial
 from ..conversation import Delivered, FormSubmission
 from ..interceptor import FaultSpec, ProxyInterceptor
@@ -19,6 +21,9 @@ from .shop import Shop
 PROJECT = "eval-fullcontent"
 _DEFAULT_MODEL = {"provider": "offline", "model": "offline-careful", "reliability": 0.97, "habit": 0.75}
 _DEFAULT_PROMPT = "You are the assistant of Café Lumen. Use the tools you have."
+
+
+Dispatch = Callable[..., Awaitable[Any]]
 
 
 def start_tracing(**settings: Any) -> None:
@@ -46,8 +51,15 @@ def make_brain(settings: Mapping[str, Any]) -> ChatClient:
     return make_client(settings)
 
 
+def _behind(dispatch: Dispatch | None, entry: Tool) -> Tool:
+    return replace(entry, function=partial(dispatch, entry.schema.name, entry.function)) if dispatch else entry
+
+
 class CafeConversation:
-    """One guest at the counter."""
+    """One guest at the counter.
+
+    Each tool is called by `await dispatch(name, function, **arguments)` where that is given; else directly.
+    """
 
     def __init__(
         self,
@@ -56,6 +68,7 @@ class CafeConversation:
         random_seed: int,
         seed: Mapping[str, Any],
         interceptor: ProxyInterceptor | None = None,
+        dispatch: Dispatch | None = None,
     ) -> None:
         settings = variant.model_params or _DEFAULT_MODEL
         config = make_config({**settings, "seed": random_seed})
@@ -64,7 +77,7 @@ class CafeConversation:
             make_brain(settings),
             config,
             system=variant.prompt_text or _DEFAULT_PROMPT,
-            tools=self._shop.tools(),
+            tools=[_behind(dispatch, entry) for entry in self._shop.tools()],
             name="cafe",
             provider=str(settings.get("provider")),
             interceptor=interceptor or ProxyInterceptor(FaultSpec()),

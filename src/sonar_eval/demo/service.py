@@ -5,18 +5,21 @@ from __future__ import annotations
 from starlette.applications import Starlette
 
 from ..adapter.wire import TrialSetup
-from ..appside import trial_routes
-from ..interceptor import ProxyInterceptor
+from ..appside import FaultGate, trial_routes
 from .bot import CafeConversation, start_tracing
 
 
 async def open_conversation(setup: TrialSetup) -> CafeConversation:
-    """Open the shop for one guest, with the posted faults in front of its tools."""
+    """Open the shop for one guest, with the posted faults in front of its tools.
+
+    The gate also marks the span of each call it breaks, by which the harness knows that a fault has fired.
+    """
+    gate = FaultGate(setup.faults)
     return CafeConversation(
         setup.variant,
         random_seed=setup.random_seed,
         seed=setup.seed,
-        interceptor=ProxyInterceptor(setup.faults),
+        dispatch=gate.call,
     )
 
 

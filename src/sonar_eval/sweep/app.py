@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from . import callback, sweeper
 from .command import with_earlier_command
+from .interrupt import exit_undisturbed
 from .job import run_job
 from .schema import SweepConf
 from .searchpath import register, shipped_conf
@@ -49,6 +50,7 @@ def main() -> None:
         _hydra_main()
         status = callback.status()
     except KeyboardInterrupt:
+        exit_undisturbed()
         status, ending = INTERRUPTED, "KILLED"
     except Exception as error:
         status = 2
@@ -57,4 +59,5 @@ def main() -> None:
         session = callback.close(ending)
     if status == INTERRUPTED:
         tell_interrupted(session)
+    exit_undisturbed()
     sys.exit(status)

@@ -25,12 +25,14 @@ from ..tracking import TRACES, Content
 from ..trial import GraderFactory
 from ..usage import Price
 from .checks import build_assertion
-from .prompt import prompt_name, prompt_text
-from .schema import ModelConf, SweepConf
+from .prompt import check_prompt, prompt_name, prompt_text
+from .schema import IngestConf, ModelConf, SweepConf
 from .searchpath import launch_folder
 from .trials import first_trials
 
 _NOBODY = LLMConfig("offline", price=Price(0.0, 0.0))
+# The ingest takes no longer time.
+_LONGEST_S = 1e9
 _FAULT_OPTIONS = ("when_call_index", "payload", "first", "probability", "for_s", "seed")
 
 
@@ -56,13 +58,14 @@ def _plain(node: Any) -> Any:
 
 def check(conf: SweepConf) -> None:
     """Build all that can be built without starting anything; raises `ConfigError` for the first mistake."""
+    check_prompt(conf)
     task = build_task(conf, ingest_base_url="http://unused", api_key=None)
     task.resolve(build_scenario(conf))
     build_user(conf)
     build_grader_factory(conf)
     _check_model(conf.model)
     _check_bot(conf)
-    _known("ingest.type", conf.ingest.type, ("embedded", "external"))
+    _check_ingest(conf.ingest)
     _known("tracking.type", conf.tracking.type, ("mlflow", "none"))
     _known("tracking.traces", conf.tracking.traces, TRACES)
     Content.of(conf.tracking.content, conf.tracking.redact)
@@ -72,8 +75,18 @@ def _check_model(model: ModelConf) -> None:
     make_price(asdict(model))
     if model.provider != "offline":
         make_client(asdict(model))
-    elif model.reliability is None or model.habit is None:
-        raise ConfigError(f"model {model.name!r}: provider=offline needs reliability and habit, each from 0 to 1")
+        return
+    for name, chance in (("reliability", model.reliability), ("habit", model.habit)):
+        if chance is None or not 0 <= chance <= 1:
+            needs = "provider=offline needs reliability and habit, each from 0 to 1"
+            raise ConfigError(f"model {model.name!r}: {needs}; {name} is {chance}")
+
+
+def _check_ingest(ingest: IngestConf) -> None:
+    _known("ingest.type", ingest.type, ("embedded", "external"))
+    for name, seconds in (("quiet_s", ingest.quiet_s), ("settle_timeout_s", ingest.settle_timeout_s)):
+        if seconds is not None and not 0 <= seconds <= _LONGEST_S:
+            raise ConfigError(f"ingest.{name} must be 0 to {_LONGEST_S:.0f} seconds, got {seconds}")
 
 
 def build_task(conf: SweepConf, *, ingest_base_url: str, api_key: str | None) -> TaskConfig:
@@ -220,6 +233,8 @@ def _check_bot(conf: SweepConf) -> None:
             raise ConfigError(f"bot {bot.name!r}: {error}") from error
     elif not (bot.url or bot.command):
         raise ConfigError(f"bot {bot.name!r}: expected url or command, e.g. bot.url=http://localhost:9000/sonar-eval")
+    elif bot.url:
+        _http_bot(conf)
     _bot_key(conf)
 
 
@@ -263,7 +278,14 @@ def build_adapter(conf: SweepConf, environment: Mapping[str, str]) -> BotAdapter
     process = None
     if bot.command:
         process = BotProcess(bot.command.replace("{python}", sys.executable), environment=environment)
-    return HTTPBotAdapter(bot.url or "", name=bot.name, key=_bot_key(conf), process=process)
+    return _http_bot(conf, process)
+
+
+def _http_bot(conf: SweepConf, process: BotProcess | None = None) -> HTTPBotAdapter:
+    try:
+        return HTTPBotAdapter(conf.bot.url or "", name=conf.bot.name, key=_bot_key(conf), process=process)
+    except ConfigError as error:
+        raise ConfigError(f"bot {conf.bot.name!r}: {error}") from error
 
 
 def _bot_key(conf: SweepConf) -> str | None:

@@ -91,8 +91,9 @@ def _value(where: str, name: str, value: Any, hint: Any) -> Any:
             raise ConfigError(f"{key}: expected a list of checks, got {value!r}")
         return [_nested(f"{key}[{place}]", row) for place, row in enumerate(value)]
     kinds = [kind for kind in _kinds(hint) if kind is not types.NoneType]
-    if any(typing.get_origin(kind) is Callable for kind in kinds):
-        return _function(key, value)
+    for kind in kinds:
+        if typing.get_origin(kind) is Callable:
+            return _function(key, value, takes=len(typing.get_args(kind)[0]))
     if value is None and len(kinds) < len(_kinds(hint)):
         return value
     if not any(_fits(value, kind) for kind in kinds):
@@ -107,13 +108,29 @@ def _nested(where: str, row: Any) -> Check:
     return _check(where, row)
 
 
-def _function(where: str, path: Any) -> Any:
+def _function(where: str, path: Any, *, takes: int | None = None) -> Any:
+    """Import a function; with `takes`, one that can be called with so many arguments."""
     if not isinstance(path, str):
         raise ConfigError(f"{where}: expected a function as module:function, got {path!r}")
     found = _loaded(where, path)
     if not callable(found):
         raise ConfigError(f"{where}: {path} is no function but {type(found).__name__}")
+    if takes is not None:
+        _require_taking(f"{where}: {path}", found, ["the value"] * takes)
     return found
+
+
+def _require_taking(what: str, function: Callable[..., Any], given: Sequence[str]) -> None:
+    """Refuse a function that cannot be called with what is given, or that answers later."""
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{what} must not be async: it has to answer at once")
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError as error:
+        raise ConfigError(f"{what} cannot be called with ({', '.join(given)}): {error}") from error
+    except ValueError:
+        # Some built-in callables have no signature to look at.
+        return
 
 
 def _loaded(where: str, path: str) -> Any:
@@ -158,10 +175,7 @@ def _imported(where: str, path: str, arguments: Mapping[str, Any]) -> Check:
     found = _function(where, path)
     if arguments:
         return _call(where, found, _bound(where, path, found, arguments))
-    try:
-        inspect.signature(found).bind("transcript", "log")
-    except TypeError as error:
-        raise ConfigError(f"{where}: {path} cannot be called with (transcript, log): {error}") from error
+    _require_taking(f"{where}: {path}", found, ("transcript", "log"))
     return cast(Check, found)
 
 

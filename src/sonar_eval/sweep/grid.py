@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -22,6 +23,12 @@ from .trials import AUTO
 GROUPS = ("task", *AXES, "bot", "user", "grader", "ingest")
 # Two of these are compared with one another; between them nothing else may change, not even the hour.
 _ARMS = ("model", "prompt")
+# Why the judge of a cell cannot decide, and what to do about it.
+_NO_JUDGE: tuple[tuple[str, str, Callable[[SweepConf], bool]], ...] = (
+    ("nobody judges (grader=none)", "choose another grader", lambda conf: conf.grader.type == "none"),
+    ("there is no rubric", "give the scenario one", lambda conf: not conf.scenario.rubric),
+)
+_MOST_NAMED = 5
 # How a sweep is run, which is no part of any cell.
 _OF_THE_COMMAND = ("resume", "dry_run")
 
@@ -87,6 +94,8 @@ def plan_cells(config: DictConfig) -> list[PlannedCell]:
         if cell.key in seen:
             raise ConfigError(f"two cells of this sweep are the same: {' '.join(cell.overrides)}")
         seen[cell.key] = cell
+    _require_names(cells)
+    _require_judges(cells)
     order = _interleaved(jobs)
     return [cells[place] for place in order]
 
@@ -96,10 +105,12 @@ def _jobs(config: DictConfig) -> list[list[str]]:
     params = OmegaConf.to_container(config.hydra.sweeper.get("params") or OmegaConf.create({}))
     assert isinstance(params, dict)
     lines = [f"{key!s}={value}" for key, value in params.items()]
-    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    loader = GlobalHydra.instance().config_loader()
+    parser = OverridesParser.create(config_loader=loader)
     parsed = parser.parse_overrides([*lines, *config.hydra.overrides.task])
     for override in parsed:
         _require_single(override)
+        _require_values(override, loader)
     kept = [override for override in parsed if override.get_key_element().lstrip("+") not in _OF_THE_COMMAND]
     return [list(job) for job in BasicSweeper.split_arguments(kept, None)[0]]
 
@@ -113,6 +124,15 @@ def _require_single(override: Override) -> None:
         raise ConfigError(f"{override.input_line}: expected one value, {told}; run one sweep for each")
 
 
+def _require_values(override: Override, loader: ConfigLoader) -> None:
+    """Refuse to sweep over nothing, such as over a pattern that no option matches."""
+    if not override.is_discrete_sweep() or next(override.sweep_string_iterator(), None) is not None:
+        return
+    options = loader.get_group_options(override.key_or_group)
+    told = f"no option matches; known: {', '.join(options)}" if options else "there is no value in it"
+    raise ConfigError(f"{override.input_line}: {told}")
+
+
 def _require_distinct(jobs: list[list[str]]) -> None:
     """Refuse two cells of one configuration: they would share a folder, whatever their tracking is."""
     seen = set()
@@ -121,6 +141,30 @@ def _require_distinct(jobs: list[list[str]]) -> None:
         if made_of in seen:
             raise ConfigError(f"two cells of this sweep are the same: {' '.join(job)}")
         seen.add(made_of)
+
+
+def _require_names(cells: Sequence[PlannedCell]) -> None:
+    """Refuse two options of one name: tables tell them apart, records would not."""
+    for axis in AXES:
+        options: dict[str, str] = {}
+        for cell in cells:
+            if axis == "prompt" and cell.conf.prompt.registry is not None:
+                continue
+            name, choice = str(getattr(cell.conf, axis).name), cell.choices.get(axis, "-")
+            other = options.setdefault(name, choice)
+            if other != choice:
+                raise ConfigError(f"{axis}={other} and {axis}={choice} are both named {name!r}; change one's name")
+
+
+def _require_judges(cells: Sequence[PlannedCell]) -> None:
+    """Refuse cells in which the judge decides and there is none, or nothing to judge by."""
+    for lack, remedy, lacks in _NO_JUDGE:
+        names = [cell.name for cell in cells if cell.conf.grader.required and lacks(cell.conf)]
+        if names:
+            told = ", ".join(names[:_MOST_NAMED]) + (
+                f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""
+            )
+            raise ConfigError(f"grader.required=true, but {lack} in {told}; {remedy}, or leave grader.required out")
 
 
 def _varying(jobs: list[list[str]]) -> list[str]:

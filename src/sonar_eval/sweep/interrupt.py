@@ -1,16 +1,20 @@
-"""Ctrl-C while a cell runs: once, its running trials are finished; twice, they are cancelled."""
+"""Ctrl-C while a cell runs: once, its running trials are finished; twice, they are cancelled. And while we exit."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from ..orchestrator import Orchestrator
 
 log = logging.getLogger(__name__)
+
+_EXIT_S = 2.0
 
 
 @contextmanager
@@ -44,3 +48,18 @@ def listening(orchestrator: Orchestrator) -> Iterator[None]:
         for number, handler in kept.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+def exit_undisturbed() -> None:
+    """Let no further signal break into an exit that is under way; one that comes late, as from somebody who waits, does.
+
+    Whoever presses Ctrl-C twice means the same with both.
+    """
+    until = time.monotonic() + _EXIT_S
+
+    def pass_over(number: int, frame: FrameType | None) -> None:
+        if time.monotonic() > until:
+            raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_over)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -232,8 +232,8 @@ def _run_trials(conf: SweepConf, cell: Cell) -> ScenarioReport:
     scenario = build_scenario(conf)
     task = build_task(conf, ingest_base_url=collector.base_url, api_key=collector.api_key)
     trials = task.resolve(scenario).k or 0
-    kept = sum(trial.counted and trial.index < trials for trial in finished.get(scenario.name, ()))
-    with _Progress(cell, trials - kept, kept, gated=conf.grader.required) as progress:
+    kept = [trial for trial in finished.get(scenario.name, ()) if trial.counted and trial.index < trials]
+    with _Progress(cell, trials, kept, gated=conf.grader.required) as progress:
         orchestrator = Orchestrator(
             task,
             adapter,
@@ -260,15 +260,17 @@ async def _with_bot(adapter: BotAdapter, orchestrator: Orchestrator, scenario: A
 class _Progress:
     """A bar over a cell's trials, on a terminal; a line per cell elsewhere."""
 
-    def __init__(self, cell: Cell, trials: int, kept: int = 0, *, gated: bool = False) -> None:
+    def __init__(self, cell: Cell, trials: int, kept: Sequence[TrialResult] = (), *, gated: bool = False) -> None:
         from tqdm import tqdm
 
         place = f"{cell.number}/{cell.of}" if cell.of else str(cell.number)
         self._label = f"[{place}] {cell.name}"
-        self._kept = f" ({kept} kept)" if kept else ""
-        self._bar = tqdm(total=trials, desc=self._label, unit="trial", leave=False, disable=not sys.stderr.isatty())
+        self._kept = f" ({len(kept)} kept)" if kept else ""
+        left = trials - len(kept)
+        self._bar = tqdm(total=left, desc=self._label, unit="trial", leave=False, disable=not sys.stderr.isatty())
         self._gated = gated
-        self._passed = self._errored = self._done = 0
+        self._passed = sum(trial.passes(grader_required=gated) for trial in kept)
+        self._errored = self._done = 0
 
     def __enter__(self) -> _Progress:
         return self

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError
 from .comparison import check_comparison
@@ -16,7 +18,7 @@ from .grid import PlannedCell, plan_cells
 from .lint import lint_user_confs
 from .lock import FolderLock
 from .preflight import check_neighbours, refuse_written_keys
-from .resume import Standing, read_sweep, standings
+from .resume import Standing, choices_again, passed_over, read_sweep, standings, unfinished
 from .searchpath import SWEEPER
 from .trials import trials_reached
 
@@ -37,6 +39,8 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
     dry: bool = False
     """Whether nothing is to be run."""
+    nameless: bool = False
+    """Whether the folder is named by the time of day alone, so that another free one will do."""
 
 
 def plan_sweep(config: DictConfig) -> Plan:
@@ -52,12 +56,19 @@ def plan_sweep(config: DictConfig) -> Plan:
     launched_in = Path(config.hydra.runtime.cwd)
     folder = (launched_in / str(config.hydra.sweep.dir)).resolve()
     plan = Plan(cells, cells, launched_in, folder, warnings=warnings, dry=config.dry_run)
+    plan.nameless = not config.resume and _names_the_time(config)
     standing = _go_on(plan, launched_in / config.resume) if config.resume else []
     reveals = check_comparison(cells[0].conf.compare, plan.cells)
     plan.lines = [*_told(plan, standing), forecast(plan.cells, plan.to_run, launched_in, _at_once(config)), *reveals]
     if not plan.dry:
         plan.warnings += check_neighbours(config, [cell.conf for cell in plan.to_run])
     return plan
+
+
+def _names_the_time(config: DictConfig) -> bool:
+    written = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    assert isinstance(written, dict)
+    return "${now:" in str(written["dir"])
 
 
 def _go_on(plan: Plan, folder: Path) -> list[Standing]:
@@ -92,8 +103,18 @@ def _told(plan: Plan, standing: Sequence[Standing]) -> list[str]:
     if standing:
         done = sum(row.finished for row in standing)
         head = f"Going on with {plan.folder.name}: {done} of {len(standing)} cells are finished"
-        return [head, *_listed({row.cell: row.words for row in standing})]
+        return [head, *_listed({row.cell: row.words for row in standing}), *_left_out(plan)]
     return _listed({cell: f"{cell.trials} trials" for cell in plan.cells}) if plan.dry else []
+
+
+def _left_out(plan: Plan) -> list[str]:
+    """Say which cells that were planned here before, and are not finished, are not asked for now."""
+    rows = unfinished(plan.folder, passed_over(plan.cells, plan.before.get("plan", ())))
+    if not rows:
+        return []
+    names = ", ".join(f"{row['name']} ({counted} of {row['trials']} trials)" for row, counted in rows)
+    again = shlex.join([f"resume={os.path.relpath(plan.folder)}", *choices_again([row for row, _ in rows], plan.cells)])
+    return [f"Left out by these choices, and unfinished: {names}; to go on with them: sonar-eval sweep {again}"]
 
 
 def _listed(words: Mapping[PlannedCell, str]) -> list[str]:

@@ -11,6 +11,18 @@ from .schema import SweepConf
 from .searchpath import launch_folder, shipped_conf, user_confs
 
 
+def check_prompt(conf: SweepConf) -> None:
+    """Raise `ConfigError` for a prompt with two texts, of which one would win unseen, and for one with none."""
+    prompt = conf.prompt
+    elsewhere = "text_file" if prompt.text_file is not None else "registry" if prompt.registry is not None else ""
+    if prompt.text.strip() and elsewhere:
+        said = f"expected text or {elsewhere}, got both; leave one of them out (prompt.text= gives no text)"
+        raise ConfigError(f"prompt {prompt.name!r}: {said}")
+    if not prompt_text(conf).strip():
+        said = f"{elsewhere} holds no text" if elsewhere else "expected text, text_file or registry, got none of them"
+        raise ConfigError(f"prompt {prompt.name!r}: {said}; a bot without a prompt would take one of its own")
+
+
 def prompt_text(conf: SweepConf) -> str:
     """Return the text; raises `ConfigError` when the file or the version in the registry is not found."""
     prompt = conf.prompt

@@ -78,6 +78,40 @@ def _standing(folder: Path, cell: PlannedCell, before: Mapping[str, Any] | None)
     return Standing(cell, summed_up, f"kept {counted} of {cell.trials}{'' if summed_up else ', to be summed up again'}")
 
 
+def passed_over(cells: Iterable[PlannedCell], earlier: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """List the rows of an earlier plan that are not among `cells`, nor replaced by one of them that changed."""
+    found = list(cells)
+    keys, names = {cell.key for cell in found}, {cell.name for cell in found}
+    return [row for row in earlier if row["key"] not in keys and row["name"] not in names]
+
+
+def unfinished(folder: Path, rows: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
+    """List the rows of a plan whose cells lack something, each with the number of trials that count."""
+    counted = [(row, _trials(folder / row["key"], int(row["trials"]))[0]) for row in rows]
+    return [
+        (row, count)
+        for row, count in counted
+        if count < int(row["trials"]) or not _summed_up(folder / row["key"], int(row["trials"]))
+    ]
+
+
+def choices_again(rows: Iterable[Mapping[str, Any]], cells: Iterable[PlannedCell]) -> list[str]:
+    """Write the overrides by which the cells of `rows` are asked for, where those of `cells` do not do so already."""
+    now = [_chosen(cell.choices, cell.overrides) for cell in cells]
+    wanted: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for key, value in _chosen(row["choices"], row.get("overrides", ())).items():
+            wanted.setdefault(key, {})[value] = None
+    given = {key: {chosen.get(key) for chosen in now} for key in wanted}
+    return [f"{key}={','.join(values)}" for key, values in wanted.items() if not values.keys() <= given[key]]
+
+
+def _chosen(choices: Mapping[str, str], overrides: Iterable[str]) -> dict[str, str]:
+    """Return what makes a cell: the choices of its groups, and what else was given for it."""
+    lines = [line for line in overrides if not line.lstrip("+").startswith(("hydra.", "tracking"))]
+    return {**choices, **{line.partition("=")[0]: line.partition("=")[2] for line in lines}}
+
+
 def _trials(folder: Path, k: int) -> tuple[int, int]:
     """Count the trials that say something about the bot, and the others; of several records the last holds."""
     outcomes = {record.get("index"): record.get("outcome") for record in read_jsonl(folder / TRIALS_FILE)}

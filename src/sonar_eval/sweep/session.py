@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import re
@@ -29,7 +30,7 @@ from .lock import FolderLock
 from .looks import look
 from .plan import Plan, locked
 from .publish import keep_plan, publish_kept, told_command, tracking_record
-from .resume import STOP_FILE, read_sweep, write_json
+from .resume import STOP_FILE, passed_over, read_sweep, write_json
 
 log = logging.getLogger(__name__)
 
@@ -154,27 +155,47 @@ def open_session(config: DictConfig, plan: Plan) -> Session:
 
     Raises `ConfigError` when either cannot be had.
     """
-    if not plan.before and (plan.folder / SWEEP_FILE).exists():
-        raise ConfigError(
-            f"{plan.folder} holds a sweep already; name another folder with hydra.sweep.dir=…, "
-            f"or go on with this one by resume={shlex.quote(str(plan.folder))}"
-        )
+    _require_free(plan)
     tracker = make_tracker(plan.cells[0].conf.tracking, plan.launched_in)
-    key = str(plan.before.get("key") or f"{plan.folder.name}-{uuid4().hex[:8]}")
-    missing = [folder for folder in (plan.folder, *plan.folder.parents) if not folder.exists()]
+    made = [folder for folder in (plan.folder, *plan.folder.parents) if not folder.exists()]
     try:
+        if plan.nameless:
+            plan.folder = _claimed(plan.folder)
+            made = [plan.folder, *made[1:]]
         lock = plan.lock or locked(plan.folder)
+        # Whoever had the lock until now may have left a sweep.
+        _require_free(plan)
+        key = str(plan.before.get("key") or f"{plan.folder.name}-{uuid4().hex[:8]}")
         session = Session(plan.folder, plan.cells, plan.to_run, tracker, "", lock)
         if not plan.before:
             # Before the tracker hears of it: a sweep that is killed meanwhile is found there again by its key.
             _write(session, plan, key)
-        _open(session, plan, key, missing)
+        _open(session, plan, key, made)
     except OSError as error:
         raise ConfigError(f"hydra.sweep.dir: cannot write to {plan.folder}: {error.strerror}") from error
     with read_write(config), open_dict(config):
         # Launchers put their own files there.
         config.hydra.sweep.dir = str(plan.folder)
     return session
+
+
+def _require_free(plan: Plan) -> None:
+    """Refuse a folder that somebody named and that holds a sweep of its own."""
+    if not plan.nameless and not plan.before and (plan.folder / SWEEP_FILE).exists():
+        raise ConfigError(
+            f"{plan.folder} holds a sweep already; name another folder with hydra.sweep.dir=…, "
+            f"or go on with this one by resume={shlex.quote(str(plan.folder))}"
+        )
+
+
+def _claimed(folder: Path) -> Path:
+    """Make the folder, or the first free one of that name and a number: another sweep may begin in the same second."""
+    for place in itertools.count(1):
+        free = folder if place == 1 else folder.with_name(f"{folder.name}-{place}")
+        with contextlib.suppress(FileExistsError):
+            free.mkdir(parents=True)
+            return free
+    raise AssertionError("there is no end to numbers")
 
 
 def _open(session: Session, plan: Plan, key: str, made: list[Path]) -> None:
@@ -210,9 +231,8 @@ def _command() -> list[str]:
 
 
 def _write(session: Session, plan: Plan, key: str) -> None:
-    keys, names = ({getattr(cell, word) for cell in plan.cells} for word in ("key", "name"))
     # What else was planned here stays known: the same cells may be asked for again.
-    others = [row for row in plan.before.get("plan", ()) if row["key"] not in keys and row["name"] not in names]
+    others = passed_over(plan.cells, plan.before.get("plan", ()))
     (session.folder / STOP_FILE).unlink(missing_ok=True)
     written = {
         "cells": len(plan.cells),
