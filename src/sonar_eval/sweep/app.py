@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ from omegaconf import DictConfig
 
 from . import callback, sweeper
 from .command import with_earlier_command
-from .interrupt import exit_undisturbed
+from .interrupt import came_of_interrupt, exit_undisturbed
 from .job import run_job
 from .schema import SweepConf
 from .searchpath import register, shipped_conf
@@ -44,6 +45,8 @@ def main() -> None:
     # Hydra prints its errors over many lines and exits by itself, unless it is told to raise them.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Runs after the handlers registered later; a signal during the interpreter's own end would change the exit status.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     status, ending = 1, "FAILED"
     try:
         sys.argv[1:] = with_earlier_command(sys.argv[1:])
@@ -53,8 +56,11 @@ def main() -> None:
         exit_undisturbed()
         status, ending = INTERRUPTED, "KILLED"
     except Exception as error:
-        status = 2
-        tell_mistake(error)
+        if came_of_interrupt(error):
+            status, ending = INTERRUPTED, "KILLED"
+        else:
+            status = 2
+            tell_mistake(error)
     finally:
         session = callback.close(ending)
     if status == INTERRUPTED:

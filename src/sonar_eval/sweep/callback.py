@@ -9,6 +9,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from . import summary
+from .interrupt import came_of_interrupt
 from .plan import plan_sweep
 from .session import Session, open_session
 
@@ -54,6 +55,8 @@ class SweepCallback(Callback):
             if not plan.dry:
                 _session = open_session(config, plan)
         except Exception as error:
+            if came_of_interrupt(error):
+                raise KeyboardInterrupt from error
             summary.tell_mistake(error)
             raise SystemExit(2) from error
         summary.tell_plan(plan)

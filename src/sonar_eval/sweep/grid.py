@@ -129,7 +129,7 @@ def _require_values(override: Override, loader: ConfigLoader) -> None:
     if not override.is_discrete_sweep() or next(override.sweep_string_iterator(), None) is not None:
         return
     options = loader.get_group_options(override.key_or_group)
-    told = f"no option matches; known: {', '.join(options)}" if options else "there is no value in it"
+    told = f"no option matches; known: {', '.join(options)}" if options else "expected at least one value, got none"
     raise ConfigError(f"{override.input_line}: {told}")
 
 
@@ -161,10 +161,9 @@ def _require_judges(cells: Sequence[PlannedCell]) -> None:
     for lack, remedy, lacks in _NO_JUDGE:
         names = [cell.name for cell in cells if cell.conf.grader.required and lacks(cell.conf)]
         if names:
-            told = ", ".join(names[:_MOST_NAMED]) + (
-                f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""
-            )
-            raise ConfigError(f"grader.required=true, but {lack} in {told}; {remedy}, or leave grader.required out")
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            told = f"{lack} in {', '.join(names[:_MOST_NAMED])}{more}"
+            raise ConfigError(f"grader.required=true, but {told}; {remedy}, or leave grader.required out")
 
 
 def _varying(jobs: list[list[str]]) -> list[str]:

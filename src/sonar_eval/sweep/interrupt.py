@@ -51,7 +51,7 @@ def listening(orchestrator: Orchestrator) -> Iterator[None]:
 
 
 def exit_undisturbed() -> None:
-    """Let no further signal break into an exit that is under way; one that comes late, as from somebody who waits, does.
+    """Let no further signal break into an exit that is under way, unless it takes long.
 
     Whoever presses Ctrl-C twice means the same with both.
     """
@@ -63,3 +63,11 @@ def exit_undisturbed() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, pass_over)
+
+
+def came_of_interrupt(error: BaseException) -> bool:
+    """Tell whether an error is only what cleaning up after an interrupt ran into."""
+    earlier: BaseException | None = error
+    while earlier is not None and not isinstance(earlier, KeyboardInterrupt):
+        earlier = earlier.__cause__ or earlier.__context__
+    return earlier is not None
