@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from fakes import run
 from sonar_eval import (
     Action,
+    ConfigError,
     Delivered,
     FaultRule,
     FaultSpec,
@@ -278,6 +279,12 @@ def test_a_bot_that_is_not_there_is_named_with_the_step():
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
     with pytest.raises(ConnectionError, match=rf"POST {url}/trials: ConnectError"):
         run(HTTPBotAdapter(url).setup_trial(context()))
+
+
+@pytest.mark.parametrize("url", ["", "localhost:9000/x", "ftp://bot.test", "http://", "http://bot:port", "http://[::1"])
+def test_an_address_that_is_none_is_told_at_once(url):
+    with pytest.raises(ConfigError, match=r"expected an address such as http://localhost:9000/sonar-eval, got"):
+        HTTPBotAdapter(url)
 
 
 def test_a_bot_that_takes_too_long_is_a_connection_error_with_words():

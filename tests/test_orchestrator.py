@@ -177,6 +177,11 @@ def test_the_budget_of_a_trial_is_its_own_and_ends():
     assert len(ingest.pulled) == 5
 
 
+def test_the_log_counts_trials_from_one(caplog):
+    evaluate(make_scenario(k=1), ingest=FixedIngest(failures=[IngestError("down")]), retries=1)
+    assert "s trial 1: tried again after ingest" in caplog.text
+
+
 def test_without_a_budget_nothing_is_tried_again():
     ingest = FixedIngest(failures=[IngestError("down")])
     assert evaluate(make_scenario(), ingest=ingest).errored == 1

@@ -20,6 +20,12 @@ class Demanding(BaseBotAdapter):
         self.address = address
 
 five = 5
+
+def pair(one, other):
+    return True
+
+async def later(value):
+    return True
 '''
 
 
@@ -64,6 +70,13 @@ MISTAKES = [
     ("prompt.text=[[END]]", "Cannot convert 'list' to string"),
     ("prompt.text=null", "field 'prompt.text' is not Optional"),
     ("+foo=1", "unknown key 'foo' at the top of the configuration; known: task, scenario"),
+    # options
+    ("scenario=glob(q*)", "scenario=glob(q*): no option matches; known: change_of_mind, clean_books, delivery_form"),
+    ("task.k=range(1,1)", "task.k=range(1,1): expected at least one value, got none"),
+    (
+        "scenario=order_latte,refund scenario.name=same",
+        "scenario=order_latte and scenario=refund are both named 'same'; change one's name",
+    ),
     ("task", "missing EQUAL"),
     ("prompt.text=${nothing}", "nothing"),
     # numbers of things
@@ -90,6 +103,14 @@ MISTAKES = [
     ('scenario.assertions=[{import:"mistaken_bots:five"}]', "mistaken_bots:five is no function but int"),
     ('scenario.assertions=[{import:"mistaken_bots:Nothing"}]', "cannot be called with (transcript, log)"),
     (
+        'scenario.assertions=[{check:tool_called_with,tool:x,predicate:"mistaken_bots:pair"}]',
+        "predicate: mistaken_bots:pair cannot be called with (the value): missing a required argument: 'other'",
+    ),
+    (
+        'scenario.assertions=[{check:final_state,predicate:"mistaken_bots:later"}]',
+        "mistaken_bots:later must not be async",
+    ),
+    (
         "scenario.assertions=[{check:max_turns,limit:5},{check:max_turns,limit:6}]",
         "two assertions are named 'max_turns'; give each a name of its own",
     ),
@@ -112,12 +133,16 @@ MISTAKES = [
     ("bot=mine bot.adapter=mistaken_bots:five", "5 is no bot adapter: it lacks name (a string), setup_trial()"),
     ("bot=mine bot.adapter=mistaken_bots:Demanding", "missing a required argument: 'address'"),
     ("bot=http", "expected url or command, e.g. bot.url=http://"),
+    ("bot=http bot.url=localhost:9000/x", "bot 'http': expected an address such as http://localhost:9000/sonar-eval"),
+    ("bot=http bot.url=http://localhost:90x", "sonar-eval, got 'http://localhost:90x'"),
     ("bot.fidelity=fake", "fidelity: unknown 'fake', known: mocked, real"),
     # models, users, judges
     ("model=openai", "the environment variable OPENAI_API_KEY is empty"),
     ("user=openai", "the environment variable OPENAI_API_KEY is empty"),
     ("model.provider=acme", "unknown provider 'acme'; known here: anthropic, openai"),
     ("model.reliability=null", "provider=offline needs reliability and habit"),
+    ("model.reliability=2", "needs reliability and habit, each from 0 to 1; reliability is 2.0"),
+    ("model.habit=-0.1", "needs reliability and habit, each from 0 to 1; habit is -0.1"),
     ("model=local model.base_url=null", "base_url is missing"),
     ("user.type=robot", "user.type: unknown 'robot', known: llm, offline"),
     ("user.type=llm", "user.type=llm needs user.llm; see conf/user/local.yaml"),
@@ -134,10 +159,25 @@ MISTAKES = [
         "scenario.opening_messages=[hi] scenario.scripted_messages=[ho]",
         "scenario 'order_latte': give either opening_messages (then a model goes on) or scripted_messages",
     ),
+    (
+        "grader=none,offline grader.required=true",
+        "nobody judges (grader=none) in offline-careful v1 order_latte none grader=none; choose another grader",
+    ),
+    (
+        "scenario.rubric=null grader.required=true fault=glob(*)",
+        "no rubric in offline-careful v1 order_latte menu_truncated, offline-careful v1 order_latte none, ",
+    ),
+    ("scenario.rubric=null grader.required=true fault=glob(*)", "payment_error_once and 6 more; give the scenario one"),
     ("task.trial_timeout_s=0", "trial_timeout_s must be more than 0 seconds, got 0.0"),
     ("task.job_timeout_s=-1", "job_timeout_s must be more than 0 seconds, got -1.0"),
     # files and neighbours
-    ("prompt.text_file=nowhere.md", "prompt 'v1': no file 'nowhere.md' in "),
+    ("prompt.text= prompt.text_file=nowhere.md", "prompt 'v1': no file 'nowhere.md' in "),
+    ("prompt.text_file=mistaken_bots.py", "prompt 'v1': expected text or text_file, got both; leave one of them out"),
+    ("prompt.registry=prompts:/refund/1", "prompt 'v1': expected text or registry, got both; leave one of them out"),
+    ("prompt.text=", "prompt 'v1': expected text, text_file or registry, got none of them"),
+    ("ingest.quiet_s=-1", "ingest.quiet_s must be 0 to 1000000000 seconds, got -1.0"),
+    ("ingest.settle_timeout_s=-0.5", "ingest.settle_timeout_s must be 0 to 1000000000 seconds, got -0.5"),
+    ("ingest.quiet_s=nan", "ingest.quiet_s must be 0 to 1000000000 seconds, got nan"),
     ("ingest=external ingest.base_url=http://127.0.0.1:1", "is it running? (python -m sonar_eval.ingest)"),
     ("ingest=external ingest.base_url=null", "ingest.type=external needs ingest.base_url"),
     ("tracking.type=wandb", "tracking.type: unknown 'wandb', known: mlflow, none"),

@@ -52,7 +52,7 @@ def done(tmp_path_factory):
     """A finished sweep, to be copied and gone on with."""
     folder = tmp_path_factory.mktemp("done")
     (folder / "house.md").write_text("Be brief.\n", encoding="utf-8")
-    swept = sweep(folder, *SMALL, "prompt.text_file=house.md", "task.k=2")
+    swept = sweep(folder, *SMALL, "prompt.text=", "prompt.text_file=house.md", "task.k=2")
     assert swept.status == 0, swept.err
     return swept
 
@@ -80,6 +80,9 @@ def test_a_larger_k_is_topped_up(done, copied):
     assert ids(done.folder).items() <= ids(topped.folder).items()
     assert number_of_records(topped.folder) == 6
     assert [result["report"]["judged"] for result in topped.results] == [3, 3]
+    for result in topped.results:
+        passed = sum(record["passed"] for record in read_trials(topped.folder / result["key"]))
+        assert f"{result['name']}: 1 trials (2 kept), {passed} passed" in topped.err
 
 
 def test_a_smaller_k_is_the_number_everywhere_and_the_records_stay(tmp_path):
@@ -141,6 +144,27 @@ def test_further_cells_join_a_sweep(done, copied):
         "none found, 2 to run",
     ]
     assert ids(done.folder).items() <= ids(joined.folder).items()
+
+
+def test_unfinished_cells_that_are_not_asked_for_are_told_and_found_again(done, copied):
+    missing = next((copied / "sweeps").glob("*/offline-careful.v1.refund.*"))
+    shutil.rmtree(missing)
+    # The unfinished cell is neither run nor forgotten, however often others are asked for.
+    name = "offline-careful v1 refund none"
+    where = f"resume=sweeps/{done.folder.name}"
+    told = (
+        f"Left out by these choices, and unfinished: {name} (0 of 2 trials); "
+        f"to go on with them: sonar-eval sweep {where} scenario=refund"
+    )
+    for arguments in (["scenario=clean_books", "task.k=2"], []):
+        other = sweep(copied, where, *arguments)
+        assert other.status == 0, other.err
+        assert told in other.err.splitlines()
+        assert not missing.exists()
+    assert said(sweep(copied, where, "scenario=refund")) == {name: "none found, 2 to run"}
+    assert read_trials(missing)
+    whole = sweep(copied, where, "scenario=clean_books")
+    assert "Left out" not in whole.err
 
 
 def test_trials_that_errored_are_tried_again_and_the_others_kept(tmp_path):

@@ -408,6 +408,7 @@ def troubled(tmp_path_factory):
         "bot=mine",
         "bot.adapter=my_bots:FailsWithV2",
         "prompt=v1,v2",
+        "prompt.text=",
         "prompt.text_file=house.md",
         "task.k=2",
         "task.retries=1",
@@ -644,3 +645,34 @@ finally:
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
     assert (ran.returncode, ran.stderr.strip()) == (0, "[]")
+
+
+INTERRUPTED_LATE = """
+import atexit
+import os
+import signal
+
+from sonar_eval.demo.bot import CafeBot
+
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_ctrl_c_while_the_command_exits_disturbs_nothing(tmp_path):
+    (tmp_path / "late_bots.py").write_text(INTERRUPTED_LATE, encoding="utf-8")
+    swept = sweep(tmp_path, "bot=mine", "bot.adapter=late_bots:CafeBot", "task.k=1", "tracking=none")
+    assert swept.status == 0
+    assert "KeyboardInterrupt" not in swept.err
+
+
+def test_sweeps_of_one_moment_get_a_folder_each(tmp_path):
+    settings = ("task.k=1", "tracking=none", "hydra.sweep.dir=sweeps/in-${now:%Y}")
+    begun = [start(tmp_path, *settings) for _ in range(3)]
+    ended = [finish(tmp_path, process) for process in begun]
+    assert [swept.status for swept in ended] == [0, 0, 0], [swept.err for swept in ended]
+    names = sorted(folder.name for folder in (tmp_path / "sweeps").iterdir())
+    assert [name[len("in-2026") :] for name in names] == ["", "-2", "-3"]
+    for name in names:
+        told = [f"Records and transcripts: sweeps/{name}" in swept.out.splitlines() for swept in ended]
+        assert told.count(True) == 1
+        assert len(list((tmp_path / "sweeps" / name).glob("*/trials.jsonl"))) == 1
