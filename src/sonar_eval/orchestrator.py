@@ -155,7 +155,8 @@ class Orchestrator:
             if judged_by != wanted:
                 named = ", ".join(map(repr, sorted(judged_by ^ wanted)))
                 raise ConfigError(
-                    f"scenario {resolved.name!r}: trial {trial.index + 1} was finished under other assertions ({named}); "
+                    f"scenario {resolved.name!r}: trial {trial.index + 1} was finished under other assertions "
+                    f"({named}); "
                     "judge it again with `rejudge`, or leave it out of `finished`"
                 )
         return resolved
