@@ -32,14 +32,18 @@ class Hang(Exception):
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Answer by `answer`, a function of the request's body, and keep what was asked."""
+    """Answer by `answer`, a function of the request's body, and keep what was asked.
+
+    `answer` is asked one request after the other, unless `at_once`.
+    """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, answer: Callable[[Body], Answer]) -> None:
+    def __init__(self, answer: Callable[[Body], Answer], *, at_once: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer = answer
+        self.at_once = at_once
         self.bodies: list[Body] = []
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.stopped = threading.Event()
@@ -65,7 +69,8 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.bodies.append(body)
             self.server.requests.append((self.path, {key.lower(): value for key, value in self.headers.items()}))
-            answer = self._ask(body)
+            answer = None if self.server.at_once else self._ask(body)
+        answer = self._ask(body) if answer is None else answer
         if isinstance(answer, HangUp):
             self.connection.shutdown(socket.SHUT_RDWR)
         elif isinstance(answer, Hang):
@@ -95,9 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def providing(answer: Callable[[Body], Answer]) -> Iterator[ModelServer]:
+def providing(answer: Callable[[Body], Answer], *, at_once: bool = False) -> Iterator[ModelServer]:
     """Serve models from threads of this process."""
-    with ModelServer(answer) as server:
+    with ModelServer(answer, at_once=at_once) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from fakes import run
+from providing import Refused, providing
 from sonar_eval.errors import LLMAnswerError, LLMRequestError, LLMSilenceError, LLMTransportError
 from sonar_eval.llm import AnthropicClient, LLMConfig, Message, OpenAIClient, RetryPolicy, ToolRequest, ToolSchema
 from sonar_eval.llm.contract import Usage
@@ -218,6 +219,25 @@ def test_what_a_model_does_not_take_is_learnt_once_and_told_once(caplog):
     assert all("r-1" in line for line in told)
     assert "temperature" in told[0]
     assert "max_tokens" in told[1]
+
+
+def test_requests_that_are_refused_side_by_side_are_all_asked_again(caplog):
+    everybody_asked = threading.Barrier(5)
+
+    def answer(body):
+        if "temperature" in body:
+            everybody_asked.wait(10)
+            error = {"message": "no", "code": "unsupported_value", "param": "temperature"}
+            raise Refused(400, json.dumps({"error": error}))
+        return "hi"
+
+    async def story(client):
+        return await asyncio.gather(*(client.complete(CONFIG, "", HELLO) for _ in range(5)))
+
+    with providing(answer, at_once=True) as server, caplog.at_level(logging.WARNING, "sonar_eval"):
+        assert run(story(OpenAIClient(server.url))) == ["hi"] * 5
+    assert len(server.bodies) == 10
+    assert len(caplog.records) == 1
 
 
 def test_what_one_model_refuses_another_is_still_sent():

@@ -35,19 +35,26 @@ class Quirks:
         return adapted
 
     def learn(self, model: str, body: Mapping[str, Any], refusal: str) -> bool:
-        """Take a lesson from the text of a refusal; returns whether there was a new one, worth asking again."""
+        """Take a lesson from the text of a refusal of `body`; returns whether asking again may help.
+
+        It may as long as the body had what is refused, whoever learnt of it first: requests that were sent side by
+        side are refused side by side.
+        """
         name = _refused_parameter(refusal)
         known = self._refused.setdefault(model, set())
-        if name is None or name not in body or name in known or _RENAMED.get(name) in known:
+        if name is None or name not in body or _RENAMED.get(name) in known:
             return False
-        known.add(name)
-        if name in _RENAMED:
-            log.warning("%s does not take %s; %s is sent instead", model, name, _RENAMED[name])
-        else:
-            log.warning(
-                "%s does not take %s=%r; it is left out, which changes what is measured", model, name, body[name]
-            )
+        if name not in known:
+            known.add(name)
+            _tell(model, name, body[name])
         return True
+
+
+def _tell(model: str, name: str, value: Any) -> None:
+    if name in _RENAMED:
+        log.warning("%s does not take %s; %s is sent instead", model, name, _RENAMED[name])
+    else:
+        log.warning("%s does not take %s=%r; it is left out, which changes what is measured", model, name, value)
 
 
 def _refused_parameter(refusal: str) -> str | None:
