@@ -82,6 +82,16 @@ def answering(*answers: httpx.Response) -> HTTPBotAdapter:
     return HTTPBotAdapter("http://bot.test", transport=httpx.MockTransport(lambda request: left.pop(0)))
 
 
+@pytest.mark.parametrize("kept", [4, 12, len(KEY)])
+@pytest.mark.parametrize("status", [200, 500])
+def test_the_key_is_in_no_error_not_even_in_part(kept, status):
+    bot = httpx.MockTransport(lambda request: httpx.Response(status, text="x" * (500 - kept) + KEY))
+    adapter = HTTPBotAdapter("http://bot.test", key=KEY, transport=bot)
+    with pytest.raises(ConnectionError, match="xxx") as caught:
+        run(adapter.setup_trial(context()))
+    assert KEY[:4] not in str(caught.value)
+
+
 def test_it_is_a_valid_adapter():
     validate_bot_adapter(HTTPBotAdapter("http://bot.test"))
 

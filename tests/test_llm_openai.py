@@ -416,6 +416,19 @@ def test_the_key_is_in_no_error_even_when_the_provider_repeats_it(endpoint):
     assert KEY not in repr(error)
 
 
+@pytest.mark.parametrize("kept", range(len(KEY) + 1))
+@pytest.mark.parametrize("status", [200, 401, 429])
+def test_not_even_a_part_of_the_key_is_left_where_a_long_answer_is_cut(kept, status):
+    told = str(failure(Endpoint(text="x" * (500 - kept) + KEY, status=status)))
+    assert "sk-v" not in told
+    assert "xx" in told
+
+
+@pytest.mark.parametrize("kept", [4, 10, 18])
+def test_not_even_a_part_of_the_key_is_left_where_an_unknown_object_is_cut(kept):
+    assert "sk-v" not in str(failure(Endpoint({"said": "x" * (500 - len("{'said': '") - kept) + KEY})))
+
+
 def test_the_key_is_in_no_description_of_the_client():
     client = OpenAIClient(URL, KEY)
     assert KEY not in repr(client)

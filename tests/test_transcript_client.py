@@ -174,6 +174,21 @@ def test_the_key_is_in_no_description_and_no_error():
     assert KEY not in str(caught.value)
 
 
+@pytest.mark.parametrize("kept", [4, 10, len(KEY)])
+def test_not_even_a_part_of_the_key_is_left_where_a_long_answer_is_cut(kept):
+    with pytest.raises(IngestError) as caught:
+        run(always(500, text="x" * (500 - kept) + KEY).fetch("conv-1"))
+    assert KEY[:4] not in str(caught.value)
+
+
+def test_a_key_that_no_header_takes_is_not_told():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(IngestError, match="header") as caught:
+            run(IngestClient(url, "acme", api_key=f"sk-1\n{KEY}").fetch("conv-1"))
+    assert KEY not in str(caught.value)
+
+
 def test_a_key_with_a_line_break_after_it_works():
     requests: list[httpx.Request] = []
 

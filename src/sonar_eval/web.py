@@ -6,12 +6,15 @@ Knows nothing of bots, models or traces.
 from __future__ import annotations
 
 import ipaddress
+import json
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import httpx
+
+QUOTED = 500
 
 
 def is_loopback(url: str) -> bool:
@@ -23,6 +26,18 @@ def is_loopback(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def hide(text: str, key: str | None) -> str:
+    """Take a key out of a text that may repeat it, as it is or the way it stands in JSON or in Python."""
+    for written in (key, json.dumps(key)[1:-1], repr(key)[1:-1]) if key else ():
+        text = text.replace(written, "[key]")
+    return text
+
+
+def excerpt(text: str, key: str | None, limit: int = QUOTED) -> str:
+    """Return the beginning of what a server said, for an error, without the key even where the cut goes through it."""
+    return hide(text, key)[:limit]
 
 
 def open_client(

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from ..conversation import Delivered, FormSubmission
 from ..errors import ConfigError, LLMTransportError, describe
-from ..web import open_client
+from ..web import excerpt, hide, open_client
 from . import wire
 from .contract import Session, TrialContext
 from .process import BotProcess
@@ -73,7 +73,8 @@ class HTTPBotAdapter:
         try:
             return wire.read_delivered(body)
         except ValueError as error:
-            raise ConnectionError(f"{self.name} at {self._base_url} answered no turn: {error}") from error
+            said = hide(str(error), self._key)
+            raise ConnectionError(f"{self.name} at {self._base_url} answered no turn: {said}") from error
 
     async def snapshot(self, session: Session) -> Any:
         """Ask for the state the bot is in; None from a bot that has no such route."""
@@ -98,16 +99,16 @@ class HTTPBotAdapter:
                 response = await client.request(method, url, json=body)
         except httpx.RequestError as error:
             ended = self._process.last_words() if self._process else ""
-            raise ConnectionError(f"{method} {url}: {describe(error)}{ended}") from error
+            raise ConnectionError(hide(f"{method} {url}: {describe(error)}{ended}", self._key)) from error
         if response.status_code in absent:
             return None
         if response.status_code not in (200, 201):
-            said = f"{method} {url} answered {response.status_code}: {response.text[:500]}"
+            said = f"{method} {url} answered {response.status_code}: {excerpt(response.text, self._key)}"
             raise (LLMTransportError if _blames_provider(response) else ConnectionError)(said)
         try:
             return response.json() if response.content else None
         except ValueError as error:
-            raise ConnectionError(f"{method} {url} answered no JSON: {response.text[:500]}") from error
+            raise ConnectionError(f"{method} {url} answered no JSON: {excerpt(response.text, self._key)}") from error
 
 
 def _require_address(url: str) -> None:

@@ -11,7 +11,7 @@ from ..errors import LLMAnswerError
 from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage, count_of
 from .limiter import Sleep
 from .provider import ProviderClient, join_path, key_headers
-from .transport import QUOTED, READ_TIMEOUT_S, JSONTransport, RetryPolicy
+from .transport import READ_TIMEOUT_S, JSONTransport, RetryPolicy
 
 if TYPE_CHECKING:
     import httpx
@@ -75,7 +75,7 @@ class AnthropicClient(ProviderClient):
         return body
 
     def _read(self, body: Any, model: str) -> ChatReply:
-        return _read_reply(body, model, self._wire.url)
+        return _read_reply(body, model, self._wire)
 
 
 def _write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     return blocks
 
 
-def _read_reply(body: Any, model: str, url: str) -> ChatReply:
+def _read_reply(body: Any, model: str, wire: JSONTransport) -> ChatReply:
     try:
         blocks = list(body["content"])
         stop = body.get("stop_reason")
@@ -109,9 +109,9 @@ def _read_reply(body: Any, model: str, url: str) -> ChatReply:
         calls = tuple(_read_call(block) for block in blocks if block.get("type") == "tool_use")
         counts = _read_usage(body.get("usage"))
     except (KeyError, TypeError, AttributeError) as error:
-        raise LLMAnswerError(f"{model} at {url} answered no message: {str(body)[:QUOTED]}") from error
+        raise LLMAnswerError(f"{model} at {wire.url} answered no message: {wire.excerpt(str(body))}") from error
     if stop == "refusal":
-        refused = LLMAnswerError(f"{model} at {url} refused (stop_reason='refusal'): {text[:QUOTED]}")
+        refused = LLMAnswerError(f"{model} at {wire.url} refused (stop_reason='refusal'): {wire.excerpt(text)}")
         refused.usage = counts
         raise refused
     # An answer without anything in it is told of in the provider's own words, but a cut-off is one everywhere.

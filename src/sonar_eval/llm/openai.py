@@ -11,7 +11,7 @@ from ..errors import LLMAnswerError
 from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage, count_of
 from .limiter import Sleep
 from .provider import KEY_HEADER, ProviderClient, join_path, key_headers
-from .transport import QUOTED, READ_TIMEOUT_S, JSONTransport, RetryPolicy
+from .transport import READ_TIMEOUT_S, JSONTransport, RetryPolicy
 
 if TYPE_CHECKING:
     import httpx
@@ -69,7 +69,7 @@ class OpenAIClient(ProviderClient):
         return body
 
     def _read(self, body: Any, model: str) -> ChatReply:
-        return _read_reply(body, model, self._wire.url)
+        return _read_reply(body, model, self._wire)
 
 
 def _write_message(message: Message) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _write_tool(tool: ToolSchema) -> dict[str, Any]:
     }
 
 
-def _read_reply(body: Any, model: str, url: str) -> ChatReply:
+def _read_reply(body: Any, model: str, wire: JSONTransport) -> ChatReply:
     try:
         choice = body["choices"][0]
         message = choice["message"]
@@ -103,10 +103,10 @@ def _read_reply(body: Any, model: str, url: str) -> ChatReply:
         text = _read_text(message.get("content"))
         calls = tuple(_read_call(call, place) for place, call in enumerate(message.get("tool_calls") or ()))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise LLMAnswerError(f"{model} at {url} answered no chat completion: {str(body)[:QUOTED]}") from error
+        raise LLMAnswerError(f"{model} at {wire.url} answered no chat completion: {wire.excerpt(str(body))}") from error
     usage = _read_usage(body.get("usage"))
     if refusal and not text:
-        refused = LLMAnswerError(f"{model} at {url} refused: {refusal}")
+        refused = LLMAnswerError(f"{model} at {wire.url} refused: {refusal}")
         refused.usage = usage
         raise refused
     return ChatReply(text, calls, usage, choice.get("finish_reason"), body.get("model") or model)

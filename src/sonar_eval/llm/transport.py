@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import LLMAnswerError, LLMRequestError, LLMTransportError, Owner, boundary, describe
 from ..patience import not_counted
-from ..web import open_client
+from ..web import excerpt, hide, open_client
 from .limiter import WAITS, AdaptiveLimiter, Sleep, Ticket, WaitCounter, Waits
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 READ_TIMEOUT_S = 120.0
 RETRIED_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
 OVERLOADED_STATUS = frozenset({429, 503, 529})
-QUOTED = 500
 # Below this it is a placeholder, as local servers take, and no secret.
 _SHORTEST_KEY = 8
 _OVERLOADS = (
@@ -93,7 +92,7 @@ class JSONTransport:
     ) -> None:
         self.url = url
         self._headers = {**headers, "content-type": "application/json"}
-        self._key = key
+        self._key = key if len(key) >= _SHORTEST_KEY else ""
         self._timeout_s = timeout_s
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
@@ -109,7 +108,11 @@ class JSONTransport:
 
     def hide(self, text: str) -> str:
         """Take the key out of a text that a provider may have repeated it in."""
-        return text.replace(self._key, "[key]") if len(self._key) >= _SHORTEST_KEY else text
+        return hide(text, self._key)
+
+    def excerpt(self, text: str) -> str:
+        """Return the beginning of what a provider said, without the key."""
+        return excerpt(text, self._key)
 
     def limiter(self, model: str) -> AdaptiveLimiter:
         """Return what decides how many requests for `model` are under way."""
@@ -180,7 +183,7 @@ class JSONTransport:
         return self._read(model, response)
 
     def _read(self, model: str, response: httpx.Response) -> Any:
-        said = f"{model} at {self.url} answered HTTP {response.status_code}: {response.text[:QUOTED]}"
+        said = f"{model} at {self.url} answered HTTP {response.status_code}: {self.excerpt(response.text)}"
         kinds = _kinds(response)
         overload = any(kind in _OVERLOADS for kind in kinds)
         if (response.status_code in RETRIED_STATUS or overload) and _NO_MONEY not in kinds:
@@ -191,7 +194,7 @@ class JSONTransport:
         try:
             return _decode(response)
         except ValueError as error:
-            text = self.hide(response.text[:QUOTED])
+            text = self.excerpt(response.text)
             if response.text.lstrip().startswith("{"):
                 return _Trouble(f"{model} at {self.url} answered JSON that breaks off: {text}", cause=error)
             raise LLMAnswerError(f"{model} at {self.url} answered no JSON: {text}") from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlencode
 
 from ..errors import EmptyTranscriptError, IngestError, describe
-from ..web import Line
+from ..web import Line, excerpt, hide
 from . import wire
 from .view import Transcript
 
@@ -126,10 +126,11 @@ class IngestClient:
                 async with self._open() as line:
                     response = await line.get(url, headers=self._headers, timeout_s=TIMEOUT_S)
         except httpx.RequestError as error:
-            raise IngestError(f"no answer from the ingest at {self._base_url}: {describe(error)}") from error
+            said = hide(describe(error), self._key)
+            raise IngestError(f"no answer from the ingest at {self._base_url}: {said}") from error
         if response.status_code not in (200, 404):
-            said = response.text.replace(self._key, "[key]") if self._key else response.text
-            raise IngestError(f"the ingest at {self._base_url} answered {response.status_code}: {said[:300]}")
+            said = excerpt(response.text, self._key)
+            raise IngestError(f"the ingest at {self._base_url} answered {response.status_code}: {said}")
         return response
 
     def _asking(self, conversation_id: str) -> dict[str, str]:
