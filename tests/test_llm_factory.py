@@ -75,6 +75,32 @@ def test_a_missing_base_url_is_asked_for_with_an_example(base_url):
         make_client({**SETTINGS, "base_url": base_url})
 
 
+@pytest.mark.parametrize(
+    ("base_url", "told"),
+    [
+        ("localhost:11434/v1", r"got 'localhost:11434/v1'; write http://localhost:11434/v1 or https://"),
+        ("api.models.test/v1", r"write http://api.models.test/v1 or https://api.models.test/v1"),
+        ("http:/models.test/v1", r"write http://models.test/v1 or"),
+        ("http://", r"got 'http://'; write http://localhost:8000/v1"),
+        ("/v1", r"write http://localhost:8000/v1"),
+        ("ftp://models.test", r"got 'ftp://models.test'; write http://localhost:8000/v1"),
+        ("http://models.test:port/v1", r"got 'http://models.test:port/v1'"),
+        ("http://[::1/v1", r"got 'http://\[::1/v1'"),
+    ],
+)
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_base_url_that_is_no_address_is_refused_with_what_to_write(provider, base_url, told):
+    with pytest.raises(ConfigError, match=rf"^model 'm-1': base_url must begin with http://.*{told}"):
+        make_client({**SETTINGS, "provider": provider, "base_url": base_url})
+    with pytest.raises(ConfigError, match=told):
+        OpenAIClient(base_url)
+
+
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:9/v1", " HTTPS://models.test ", "http://[::1]:9/v1?a=b"])
+def test_an_address_is_taken(base_url):
+    assert make_client({**SETTINGS, "base_url": base_url}).waits.requests == 0
+
+
 def test_a_config_takes_what_is_set_and_defaults_for_the_rest():
     assert make_config({"model": "m-1"}) == LLMConfig("m-1", temperature=1.0, max_tokens=1024, seed=None)
     given = {"model": "m-1", "temperature": 0, "max_tokens": "64", "seed": 7, "base_url": "left alone"}

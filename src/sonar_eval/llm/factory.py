@@ -26,8 +26,8 @@ def make_client(settings: Mapping[str, Any]) -> ProviderClient:
     Read are provider, base_url, api_key_env, api_key_header, timeout_s, max_retries and extra_body.
 
     The same settings give the same client, so that all trials share what it learns: how many requests a provider
-    takes at a time, and what a model refuses. Raises `ConfigError` for an unknown provider, or when the variable that
-    should hold the key is empty.
+    takes at a time, and what a model refuses. Raises `ConfigError` for an unknown provider, for a base_url that is no
+    address, or when the variable that should hold the key is empty.
     """
     provider, base_url = settings.get("provider"), settings.get("base_url")
     header, extra = settings.get("api_key_header"), settings.get("extra_body") or {}
@@ -42,10 +42,13 @@ def make_client(settings: Mapping[str, Any]) -> ProviderClient:
         raise ConfigError(f"model {settings.get('model')!r}: base_url is missing, e.g. http://localhost:8000/v1")
     place = tuple(map(str, (provider, base_url, key, json.dumps(options, sort_keys=True, default=str))))
     if place not in _made:
-        if provider == "anthropic":
-            _made[place] = AnthropicClient(key, str(base_url or BASE_URL), **options)
-        else:
-            _made[place] = OpenAIClient(str(base_url), key, **options)
+        try:
+            if provider == "anthropic":
+                _made[place] = AnthropicClient(key, str(base_url or BASE_URL), **options)
+            else:
+                _made[place] = OpenAIClient(str(base_url), key, **options)
+        except ConfigError as error:
+            raise ConfigError(f"model {settings.get('model')!r}: {error}") from error
     return _made[place]
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class OpenAIClient(ProviderClient):
     """Talk to `base_url` (which ends before `/chat/completions`, often in `/v1`; a query is kept).
 
-    Raises `LLMTransportError`, `LLMRequestError` or `LLMAnswerError`, each quoting model and provider. Asks again
+    Raises `ConfigError` when it is made for what is no address. Asking raises `LLMTransportError`,
+    `LLMRequestError` or `LLMAnswerError`, each quoting model and provider. Asks again
     as `retry` says, and leaves out what a model refuses to take. The key goes into `key_header`, after "Bearer"
     in that of the default. `sleep` and `transport` (httpx's) are the seams for tests and special networks.
     """

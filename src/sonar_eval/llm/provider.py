@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from ..errors import LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError
+from ..errors import ConfigError, LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError
 from .contract import ChatReply, Completion, LLMConfig, Message, ToolSchema
 from .limiter import Waits
 from .quirks import Quirks
@@ -86,13 +87,31 @@ class ProviderClient(ABC):
 
 
 def join_path(base_url: str, path: str) -> str:
-    """Put `path` behind that of `base_url` and before its query; a version that both have is written once."""
-    parts = urlsplit(base_url.strip())
+    """Put `path` behind that of `base_url` and before its query; a version that both have is written once.
+
+    Raises `ConfigError` for what is no address on the web.
+    """
+    parts = _split(base_url.strip())
     before = parts.path.rstrip("/")
     version = path.rpartition("/")[0]
     if version and before.endswith(version):
         before = before.removesuffix(version)
     return urlunsplit(parts._replace(path=before + path))
+
+
+def _split(address: str) -> SplitResult:
+    try:
+        parts = urlsplit(address)
+        # Reading the port is what finds out that it is none.
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if sound:
+        return parts
+    bare = re.sub(r"^https?:/*", "", address)
+    misses_only_the_scheme = re.match("[^/]", bare) and "://" not in bare
+    example = f"http://{bare} or https://{bare}" if misses_only_the_scheme else "http://localhost:8000/v1"
+    raise ConfigError(f"base_url must begin with http:// or https:// and name a host, got {address!r}; write {example}")
 
 
 def key_headers(key: str, header: str) -> dict[str, str]:
