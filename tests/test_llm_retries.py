@@ -95,6 +95,17 @@ def test_a_date_is_a_way_to_ask_too():
     assert 0.5 <= provider.slept[0] <= 4
 
 
+@pytest.mark.parametrize("asked", ["0", "0.001", "Wed, 01 Jan 2020 00:00:00 GMT"])
+def test_waits_grow_against_a_provider_that_says_at_once_with_every_rate_limit(asked):
+    provider = Provider(limited(**{"retry-after": asked}))
+    client = provider.openai()
+    client._wire._chance = random.Random(1)
+    with pytest.raises(LLMTransportError):
+        ask(client)
+    assert len(provider.slept) == 20
+    assert sum(provider.slept) > 60
+
+
 @pytest.mark.parametrize("text", ["Mon, 99 Foo", "", "1e999", "soon"])
 def test_a_date_that_is_none_asks_for_nothing(text):
     assert asked_wait_s({"retry-after": text}) is None
