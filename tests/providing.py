@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,6 +30,14 @@ class HangUp(Exception):
 
 class Hang(Exception):
     """Never answer."""
+
+
+class Trickle(Exception):
+    """Begin to answer, send a blank every now and then for `seconds`, and drop the connection."""
+
+    def __init__(self, seconds: float, *, every_s: float = 0.05) -> None:
+        super().__init__(seconds)
+        self.seconds, self.every_s = seconds, every_s
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -75,6 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
         elif isinstance(answer, Hang):
             self.server.stopped.wait(60)
+        elif isinstance(answer, Trickle):
+            self._trickle(answer)
         elif isinstance(answer, Refused):
             self._send(answer.status, answer.body, answer.headers)
         else:
@@ -83,8 +94,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _ask(self, body: Body) -> Answer | Exception:
         try:
             return self.server.answer(body)
-        except (HangUp, Hang, Refused) as trouble:
+        except (HangUp, Hang, Refused, Trickle) as trouble:
             return trouble
+
+    def _trickle(self, trickle: Trickle) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "100000")
+        self.end_headers()
+        ends = time.monotonic() + trickle.seconds
+        while time.monotonic() < ends and not self.server.stopped.is_set():
+            self.wfile.write(b"\n")
+            self.server.stopped.wait(trickle.every_s)
+        self.connection.shutdown(socket.SHUT_RDWR)
 
     def _send(self, status: int, text: str, headers: dict[str, str]) -> None:
         content = text.encode()

@@ -1,4 +1,5 @@
 import asyncio
+import time
 
 import pytest
 
@@ -17,6 +18,25 @@ def test_a_step_that_takes_too_long_is_told_with_its_limit():
             await hang()
 
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+        run(story())
+
+
+def test_a_step_that_blocks_the_loop_has_taken_too_long_all_the_same():
+    async def story():
+        async with within(0.01, "no answer within"):
+            time.sleep(0.05)  # noqa: ASYNC251
+
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+        run(story())
+
+
+def test_a_step_that_fails_too_late_keeps_its_words():
+    async def story():
+        async with within(0.01, "no answer within"):
+            time.sleep(0.05)  # noqa: ASYNC251
+            raise ValueError("the kitchen is closed")
+
+    with pytest.raises(ValueError, match="the kitchen is closed"):
         run(story())
 
 

@@ -16,7 +16,8 @@ from .patience import StepClock, begin_step, end_step
 class within:  # reads as a word where it is used
     """Raise `TimeoutError` with `what` and the limit when the block takes longer; other timeouts keep their words.
 
-    Waits for a provider that is busy or not there do not count.
+    Waits for a provider that is busy or not there do not count. A block that ends too late without having been struck,
+    because it blocked the loop or its time was only charged at its end, has taken longer all the same.
     """
 
     # A class, for it is entered twice in every turn, and a generator in its place takes several times as long.
@@ -27,10 +28,10 @@ class within:  # reads as a word where it is used
 
     async def __aenter__(self) -> StepClock:
         """Start the clock of the step, and return it."""
-        clock = StepClock(self._limit)
-        self._token = begin_step(clock)
+        self._clock = StepClock(self._limit)
+        self._token = begin_step(self._clock)
         await self._limit.__aenter__()
-        return clock
+        return self._clock
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -43,6 +44,8 @@ class within:  # reads as a word where it is used
             end_step(self._token)
         if isinstance(error, TimeoutError) and self._limit.expired():
             raise TimeoutError(f"{self._what} {self._limit_s:g} s") from error
+        if error is None and self._limit_s and self._clock.taken_s > self._limit_s:
+            raise TimeoutError(f"{self._what} {self._limit_s:g} s")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Time that is nobody's: the clock of a step stands still while a provider is not there or asks to be left alone.
 
-Without it a rate limit would look like a slow bot, and a provider that hangs like a bot that does.
+Without it a rate limit would look like a slow bot, and a provider that hangs like a bot that does. The time in which a
+provider works on what it then answers is the step's: it is charged once there is a sign that it does.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ class StepClock:
         """Count `seconds` of the time since it stands still after all."""
         self._charged_s += seconds
 
+    def hear(self, seconds: float) -> None:
+        """Have the limit strike now if `seconds` more are too many, of the time since the clock stands still."""
+        if self._left_s is not None and self._counted(self._charged_s + seconds) > self._left_s:
+            self._reschedule(self._loop.time())
+
     def stop(self) -> None:
         """Stand still; whoever waits at the same time shares it."""
         self._waiting += 1
@@ -48,12 +54,14 @@ class StepClock:
         self._waiting -= 1
         if self._waiting:
             return
-        stood_s = time.perf_counter() - self._since
-        # What was asked for at the same time took the time only once.
-        counted_s = min(self._charged_s, stood_s)
-        self._waited_s += stood_s - counted_s
+        counted_s = self._counted(self._charged_s)
+        self._waited_s += time.perf_counter() - self._since - counted_s
         if self._left_s is not None:
             self._reschedule(self._loop.time() + self._left_s - counted_s)
+
+    def _counted(self, charged_s: float) -> float:
+        """Return what counts of the time since the clock stands still: what was asked for side by side, only once."""
+        return min(charged_s, time.perf_counter() - self._since)
 
     def is_here(self) -> bool:
         """Tell whether this is the step's own event loop."""

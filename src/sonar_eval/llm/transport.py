@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import json
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LLMAnswerError, LLMRequestError, LLMTransportError, Owner, boundary, describe
-from ..patience import not_counted
+from ..patience import StepClock, not_counted
 from ..web import excerpt, hide, open_client
+from .answer import RETRIED_STATUS, Answer, asked_wait_s, well_formed
 from .limiter import WAITS, AdaptiveLimiter, Sleep, Ticket, WaitCounter, Waits
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 # Reasoning models and judges think for minutes; httpx would give up after 5 s.
 READ_TIMEOUT_S = 120.0
-RETRIED_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
-OVERLOADED_STATUS = frozenset({429, 503, 529})
+# Gateways send blanks for minutes while a model thinks, and some of them for ever.
+_WHOLE = 5
 # Below this it is a placeholder, as local servers take, and no secret.
 _SHORTEST_KEY = 8
-_OVERLOADS = (
-    *("overloaded_error", "overloaded", "rate_limit_error", "rate_limit_exceeded", "throttling_error"),
-    *(429, 503, 529, "429", "503", "529"),
-)
 # Whoever runs out of time here has a provider to wait for, and is not to blame.
 _WAITING = "waiting for the provider"
-# Comes as a rate limit, and no patience helps against it.
-_NO_MONEY = "insufficient_quota"
+
+Lost = Callable[[Any], None]
+
+
+def _forget(body: Any) -> None:
+    """Ask nothing of what is lost."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class _Trouble:
     cause: Exception | None = None
     limited: bool = False
     """Whether the provider has too much to do, rather than something wrong with it."""
+    answer: Answer | None = None
 
 
 class JSONTransport:
@@ -79,7 +80,8 @@ class JSONTransport:
 
     Raises `LLMTransportError` when asking again did not help, `LLMRequestError` for a request that is refused,
     `LLMAnswerError` for an answer that is no JSON. What a provider says is quoted, its key never. How many requests
-    are under way at a time is found out per model.
+    are under way at a time is found out per model. `timeout_s` is how long it may be silent; however much comes, the
+    whole of one try ends after five times that, 10 minutes by default.
     """
 
     def __init__(
@@ -122,25 +124,29 @@ class JSONTransport:
         fresh = AdaptiveLimiter(sleep=self._sleep, waits=self._counter)
         return self._limiters.setdefault(model, fresh)
 
-    async def post(self, model: str, body: Mapping[str, Any]) -> Any:
-        """Return the answer's JSON, asking again while the policy allows."""
+    async def post(self, model: str, body: Mapping[str, Any], *, lost: Lost = _forget) -> Any:
+        """Return the answer's JSON, asking again while the policy allows.
+
+        `lost` is told the JSON of each answer with status 200 that was of no use, None where there was none in it.
+
+        What a step is charged for is how long the answer took that came, whatever is in it. As long as a provider is
+        silent nobody can tell whether it works or is away, so that a step's limit strikes with the next sign of life.
+        """
         content = _encode(body)
         with not_counted() as clock:
-            answer, took_s = await self._post(model, content)
-            if clock is not None:
-                clock.charge(took_s)
-            return answer
+            answer = await self._post(model, content, clock, lost)
+        return self._read(model, answer, lost)
 
-    async def _post(self, model: str, content: bytes) -> tuple[Any, float]:
-        """Return the answer and how long it took, without the tries that came to nothing."""
+    async def _post(self, model: str, content: bytes, clock: StepClock | None, lost: Lost) -> Answer:
         limiter, attempt, failures, rested_until = self.limiter(model), 0, 0, 0.0
         while True:
             with boundary(Owner.HARNESS, _WAITING):
                 ticket = await limiter.enter(rested_until)
-            began = time.perf_counter()
-            outcome = await self._send(limiter, ticket, model, content)
-            if not isinstance(outcome, _Trouble):
-                return outcome, time.perf_counter() - began
+            outcome = await self._send(limiter, ticket, model, content, clock)
+            if isinstance(outcome, Answer):
+                return outcome
+            if outcome.answer is not None and outcome.answer.status == 200:
+                lost(outcome.answer.readable)
             if outcome.asked_s is not None:
                 rested_until = limiter.pause(min(outcome.asked_s, self._retry.longest_asked_s))
             failures = 0 if outcome.limited else failures + 1
@@ -154,12 +160,17 @@ class JSONTransport:
             self._counter.add(retries=1, retry_wait_s=wait_s)
             attempt += 1
 
-    async def _send(self, limiter: AdaptiveLimiter, ticket: Ticket, model: str, content: bytes) -> Any:
-        answered, limited = False, False
+    async def _send(
+        self, limiter: AdaptiveLimiter, ticket: Ticket, model: str, content: bytes, clock: StepClock | None
+    ) -> Answer | _Trouble:
+        answered, limited, began = False, False, time.perf_counter()
         try:
-            outcome = await self._try(model, content)
+            outcome = await self._try(model, content, clock)
             limited = isinstance(outcome, _Trouble) and outcome.limited
-            answered = not isinstance(outcome, _Trouble)
+            if isinstance(outcome, Answer):
+                answered = outcome.status == 200
+                if clock is not None:
+                    clock.charge(time.perf_counter() - began)
             return outcome
         finally:
             limiter.leave(ticket, limited=limited, answered=answered)
@@ -172,82 +183,57 @@ class JSONTransport:
             said += f"; it asks to wait {trouble.asked_s:g} s, and at most {limit:g} s are waited (longest_asked_s)"
         return said
 
-    async def _try(self, model: str, content: bytes) -> Any:
+    async def _try(self, model: str, content: bytes, clock: StepClock | None) -> Answer | _Trouble:
         import httpx
 
-        opened = open_client(self.url, timeout_s=self._timeout_s, headers=self._headers, transport=self._transport)
+        whole = asyncio.timeout(_WHOLE * self._timeout_s)
         try:
-            # A client per call costs little beside a model's answer, and is bound to no event loop.
-            async with opened as client:
-                response = await client.post(self.url, content=content)
+            async with whole:
+                return self._sort(model, await self._fetch(content, clock))
         except httpx.RequestError as error:
             said = f"{model} at {self.url} gave no answer (timeout {self._timeout_s:g} s): {describe(error)}"
             return _Trouble(said, cause=error)
-        return self._read(model, response)
+        except TimeoutError as error:
+            if not whole.expired():
+                raise
+            limit = f"{_WHOLE * self._timeout_s:g} s, {_WHOLE} times the timeout of {self._timeout_s:g} s"
+            return _Trouble(f"{model} at {self.url} had not answered in whole after {limit}", cause=error)
 
-    def _read(self, model: str, response: httpx.Response) -> Any:
-        said = f"{model} at {self.url} answered HTTP {response.status_code}: {self.excerpt(response.text)}"
-        kinds = _kinds(response)
-        overload = any(kind in _OVERLOADS for kind in kinds)
-        if (response.status_code in RETRIED_STATUS or overload) and _NO_MONEY not in kinds:
-            limited = overload or response.status_code in OVERLOADED_STATUS
-            return _Trouble(said, asked_wait_s(response.headers), limited=limited)
-        if response.status_code != 200:
-            raise LLMRequestError(self.hide(said))
+    async def _fetch(self, content: bytes, clock: StepClock | None) -> Answer:
+        opened = open_client(self.url, timeout_s=self._timeout_s, headers=self._headers, transport=self._transport)
+        parts, began = [], time.perf_counter()
+        # A client per call costs little beside a model's answer, and is bound to no event loop.
+        async with opened as client, client.stream("POST", self.url, content=content) as response:
+            async for part in response.aiter_bytes():
+                parts.append(part)
+                if clock is not None and response.status_code not in RETRIED_STATUS:
+                    clock.hear(time.perf_counter() - began)
+            return Answer(response.status_code, response.headers, b"".join(parts), response.encoding or "utf-8")
+
+    def _sort(self, model: str, answer: Answer) -> Answer | _Trouble:
+        """Tell an answer from what may be one when it is asked for again."""
+        if answer.failed:
+            return _Trouble(
+                self._said(model, answer), asked_wait_s(answer.headers), limited=answer.limited, answer=answer
+            )
+        if answer.status == 200 and answer.breaks_off:
+            said = f"{model} at {self.url} answered JSON that breaks off: {self.excerpt(answer.text)}"
+            return _Trouble(said, answer=answer)
+        return answer
+
+    def _read(self, model: str, answer: Answer, lost: Lost) -> Any:
+        if answer.status != 200:
+            raise LLMRequestError(self.hide(self._said(model, answer)))
         try:
-            return _decode(response)
+            return answer.body
         except ValueError as error:
-            text = self.excerpt(response.text)
-            if response.text.lstrip().startswith("{"):
-                return _Trouble(f"{model} at {self.url} answered JSON that breaks off: {text}", cause=error)
-            raise LLMAnswerError(f"{model} at {self.url} answered no JSON: {text}") from error
+            lost(None)
+            said = self.excerpt(answer.text)
+            raise LLMAnswerError(f"{model} at {self.url} answered no JSON: {said}") from error
+
+    def _said(self, model: str, answer: Answer) -> str:
+        return f"{model} at {self.url} answered HTTP {answer.status}: {self.excerpt(answer.text)}"
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:
-    """Write JSON; half a surrogate pair, which UTF-8 has no bytes for, becomes a replacement character."""
-    return _well_formed(json.dumps(body, ensure_ascii=False, separators=(",", ":"))).encode()
-
-
-def _decode(response: httpx.Response) -> Any:
-    """Read JSON; half a surrogate pair, which only an escape can bring in, becomes a replacement character."""
-    body = response.json()
-    if "\\ud" not in response.text.lower():
-        return body
-    return json.loads(_well_formed(json.dumps(body, ensure_ascii=False)))
-
-
-def _well_formed(text: str) -> str:
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _kinds(response: httpx.Response) -> tuple[Any, ...]:
-    """Read what kind of error the body names, whatever the status: some gateways wrap one in another."""
-    try:
-        error = response.json().get("error")
-    except (ValueError, AttributeError):
-        return ()
-    return (error.get("type"), error.get("code")) if isinstance(error, dict) else ()
-
-
-def asked_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Read how long a provider asks to be left alone: seconds, milliseconds or a date; None for none or nonsense."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name, "").strip()
-        if not value:
-            continue
-        try:
-            seconds = float(value) * scale
-        except ValueError:
-            seconds = _until(value)
-        if 0 <= seconds < float("inf"):
-            return seconds
-    return None
-
-
-def _until(date: str) -> float:
-    try:
-        return max(email.utils.parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
-    except (ValueError, TypeError, OverflowError):
-        return -1.0
+    return well_formed(json.dumps(body, ensure_ascii=False, separators=(",", ":"))).encode()
