@@ -15,11 +15,22 @@ import httpx
 import pytest
 
 from fakes import run
-from providing import Refused, providing
-from sonar_eval.errors import LLMAnswerError, LLMRequestError, LLMSilenceError, LLMTransportError
-from sonar_eval.llm import AnthropicClient, LLMConfig, Message, OpenAIClient, RetryPolicy, ToolRequest, ToolSchema
-from sonar_eval.llm.contract import Usage
-from sonar_eval.llm.transport import asked_wait_s
+from providing import Hang, Refused, providing, said
+from sonar_eval import ConversationLog, Grader, Transcript, Turn
+from sonar_eval.errors import LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError, LLMTransportError
+from sonar_eval.llm import (
+    AnthropicClient,
+    LLMConfig,
+    Message,
+    Meter,
+    OpenAIClient,
+    RetryPolicy,
+    ToolRequest,
+    ToolSchema,
+    Usage,
+)
+from sonar_eval.llm.answer import asked_wait_s
+from sonar_eval.usage import Spend
 
 CONFIG = LLMConfig("r-1", temperature=0.0, max_tokens=64)
 HELLO = [Message("user", "hello")]
@@ -164,6 +175,61 @@ def test_what_may_pass_is_asked_again(trouble):
     provider = Provider(trouble, ok())
     assert ask(provider.openai()) == "hi"
     assert len(provider.bodies) == 2
+
+
+def broken(error, content="", **more):
+    choice = {"error": error, "message": {"role": "assistant", "content": content}, "finish_reason": "error"}
+    return httpx.Response(200, json={"choices": [choice], **more})
+
+
+UPSTREAM = [
+    broken({"code": 502, "message": "upstream died"}),
+    broken({"code": "503", "message": "upstream died"}),
+    broken({"code": 502, "message": "upstream died"}, "Half an ans"),
+    broken({"message": "upstream died"}),
+    broken("upstream died"),
+    broken(None),
+    httpx.Response(200, json={"error": {"code": 500, "message": "upstream died"}}),
+    httpx.Response(200, json={"error": {"code": 504, "message": "upstream died"}}),
+    httpx.Response(200, json={"error": {"code": "502", "message": "upstream died"}}),
+    httpx.Response(200, json={"type": "error", "error": {"type": "api_error", "message": "Internal server error"}}),
+    httpx.Response(200, json={"type": "error", "error": {"type": "timeout_error", "message": "too slow"}}),
+]
+
+
+@pytest.mark.parametrize("trouble", UPSTREAM)
+@pytest.mark.parametrize("make", ["openai", "anthropic"])
+def test_an_upstream_error_in_a_200_is_asked_again_like_its_status(make, trouble):
+    good = ok() if make == "openai" else message({"type": "text", "text": "hi"})
+    provider = Provider(trouble, good)
+    reply = run(getattr(provider, make)().chat(CONFIG, "", HELLO, ()))
+    assert (reply.text, len(provider.bodies), len(provider.slept)) == ("hi", 2, 1)
+
+
+@pytest.mark.parametrize("trouble", UPSTREAM)
+def test_an_upstream_error_that_stays_is_the_providers_and_no_empty_answer(trouble):
+    provider = Provider(trouble)
+    with pytest.raises(LLMTransportError, match=r"HTTP 200.*error.*\(asked 3 times\)") as caught:
+        run(provider.openai(retry=RetryPolicy(2)).chat(CONFIG, "", HELLO, ()))
+    assert caught.value.retryable
+    assert caught.value.usage is None
+
+
+@pytest.mark.parametrize("code", [400, 402, 403, "content_policy_violation", "insufficient_quota"])
+def test_an_error_in_a_choice_that_will_not_pass_is_asked_once_and_quoted(code):
+    provider = Provider(broken({"code": code, "message": "not allowed"}))
+    with pytest.raises(LLMAnswerError, match=r"answered an error.*not allowed"):
+        run(provider.openai().chat(CONFIG, "", HELLO, ()))
+    assert len(provider.bodies) == 1
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_refusal_that_is_called_an_api_error_is_a_refusal(status):
+    error = {"type": "api_error", "message": "model not found", "code": 500}
+    provider = Provider(httpx.Response(status, json={"error": error}))
+    with pytest.raises(LLMRequestError, match="model not found"):
+        ask(provider.openai())
+    assert len(provider.bodies) == 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
@@ -563,3 +629,85 @@ def test_an_error_tells_what_was_paid_for_it(answers):
     with pytest.raises(LLMAnswerError) as caught:
         ask(Provider(*answers).anthropic())
     assert (caught.value.usage.calls, caught.value.usage.input_tokens) == (len(answers), 3 * len(answers))
+
+
+TOLD = {"prompt_tokens": 1000, "completion_tokens": 100}
+LITTLE = {"prompt_tokens": 1, "completion_tokens": 1}
+
+
+def counted(content="hi", usage=TOLD, **message):
+    choice = {"message": {"content": content, **message}, "finish_reason": "stop"}
+    return httpx.Response(200, json={"choices": [choice], "usage": usage})
+
+
+NO_CHOICE = httpx.Response(200, json={"choices": [], "usage": TOLD})
+STREAMED = httpx.Response(200, text='data: {"choices": [{"delta": {"content": "hi"}}]}')
+HALF = httpx.Response(200, text='{"choices": [{"message": {"content": "hal')
+SILENT_THEN = [
+    ((counted(""), counted(None, LITTLE, refusal="no")), Usage(1001, 101, calls=2)),
+    ((counted(""), httpx.Response(400, text="no")), Usage(1000, 100)),
+    ((counted(""), NO_CHOICE), Usage(2000, 200, calls=2)),
+    ((counted(""), counted("", LITTLE)), Usage(1001, 101, calls=2)),
+    ((counted(""), broken({"code": 403}, usage=LITTLE)), Usage(1001, 101, calls=2)),
+    ((counted(""), broken({"code": 403})), Usage(1000, 100)),
+    ((counted(""), STREAMED), Usage(calls=2)),
+    ((counted(""), httpx.ReadTimeout("")), Usage(1000, 100)),
+    ((NO_CHOICE,), Usage(1000, 100)),
+    ((STREAMED,), Usage()),
+    ((broken({"code": 502}, usage=TOLD), httpx.Response(400, text="no")), Usage(1000, 100)),
+    ((HALF, httpx.Response(400, text="no")), Usage()),
+    ((httpx.Response(400, text="no"),), None),
+    ((httpx.ReadTimeout(""),), None),
+]
+
+
+@pytest.mark.parametrize(("answers", "taken"), SILENT_THEN)
+def test_an_error_tells_of_all_that_was_paid_for_on_the_way_to_it(answers, taken):
+    with pytest.raises(LLMError) as caught:
+        ask(Provider(*answers).openai(retry=RetryPolicy(1)))
+    assert caught.value.usage == taken
+
+
+@pytest.mark.parametrize(
+    ("answers", "taken"),
+    [
+        ((counted(""), counted()), Usage(2000, 200, calls=2)),
+        ((broken({"code": 502}, usage=TOLD), counted()), Usage(2000, 200, calls=2)),
+        ((broken({"code": 502}), counted()), Usage(1000, 100)),
+        ((HALF, counted()), Usage(calls=2)),
+        ((limited(500), limited(429), counted()), Usage(1000, 100)),
+    ],
+)
+def test_an_answer_tells_of_all_that_was_paid_for_on_the_way_to_it(answers, taken):
+    completion = ask(Provider(*answers).openai())
+    assert (completion, completion.usage) == ("hi", taken)
+
+
+def test_what_was_paid_for_before_time_ran_out_is_not_lost():
+    asked_again = threading.Event()
+
+    def answer(body):
+        if len(server.bodies) == 1:
+            return said("")
+        asked_again.set()
+        raise Hang
+
+    async def story(meter):
+        asked = asyncio.create_task(meter.complete(CONFIG, "", HELLO))
+        assert await asyncio.to_thread(asked_again.wait, 10)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    with providing(answer) as server:
+        meter = Meter(OpenAIClient(server.url))
+        run(story(meter))
+    assert meter.spent == Spend(1, 100, 10, None)
+
+
+def test_a_judge_that_is_asked_again_costs_what_all_its_answers_cost():
+    provider = Provider(NO_CHOICE, counted(json.dumps({"score": 1, "reasoning": "fine"})))
+    meter = Meter(provider.openai())
+    log = ConversationLog("c1", [Turn("hi", ("hello",))])
+    assert run(Grader(meter, CONFIG, "be kind", repeats=2).grade(Transcript(), log)).score == 1
+    assert meter.spent == Spend(2, 2000, 200, None)

@@ -77,6 +77,14 @@ class AnthropicClient(ProviderClient):
     def _read(self, body: Any, model: str) -> ChatReply:
         return _read_reply(body, model, self._wire)
 
+    def _read_usage(self, usage: Any) -> Usage:
+        """Read the counts; this API leaves what the cache took part in out of the input tokens."""
+        usage = usage if isinstance(usage, dict) else {}
+        read, written = (count_of(usage.get(f"cache_{part}_input_tokens")) or 0 for part in ("read", "creation"))
+        fresh = count_of(usage.get("input_tokens"))
+        whole = None if fresh is None else fresh + read + written
+        return Usage(whole, count_of(usage.get("output_tokens")), read, written)
+
 
 def _write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Write messages as blocks; neighbours of one role become one, as the API wants results of tools together."""
@@ -107,16 +115,13 @@ def _read_reply(body: Any, model: str, wire: JSONTransport) -> ChatReply:
         stop = body.get("stop_reason")
         text = "".join(block["text"] for block in blocks if block.get("type") == "text")
         calls = tuple(_read_call(block) for block in blocks if block.get("type") == "tool_use")
-        counts = _read_usage(body.get("usage"))
     except (KeyError, TypeError, AttributeError) as error:
         raise LLMAnswerError(f"{model} at {wire.url} answered no message: {wire.excerpt(str(body))}") from error
     if stop == "refusal":
-        refused = LLMAnswerError(f"{model} at {wire.url} refused (stop_reason='refusal'): {wire.excerpt(text)}")
-        refused.usage = counts
-        raise refused
+        raise LLMAnswerError(f"{model} at {wire.url} refused (stop_reason='refusal'): {wire.excerpt(text)}")
     # An answer without anything in it is told of in the provider's own words, but a cut-off is one everywhere.
     finish = _FINISH.get(stop, stop) if text or calls or stop == "max_tokens" else stop
-    return ChatReply(text, calls, counts, finish, body.get("model") or model)
+    return ChatReply(text, calls, finish_reason=finish, model=body.get("model") or model)
 
 
 def _read_call(block: dict[str, Any]) -> ToolRequest:
@@ -125,12 +130,3 @@ def _read_call(block: dict[str, Any]) -> ToolRequest:
         return ToolRequest(block["id"], block["name"], arguments)
     shown = json.dumps(arguments, ensure_ascii=False, default=str)[:200]
     return ToolRequest(block["id"], block["name"], {}, error=f"arguments are no JSON object: {shown}")
-
-
-def _read_usage(usage: Any) -> Usage:
-    """Read the counts; this API leaves what the cache took part in out of the input tokens."""
-    usage = usage if isinstance(usage, dict) else {}
-    read, written = (count_of(usage.get(f"cache_{part}_input_tokens")) or 0 for part in ("read", "creation"))
-    fresh = count_of(usage.get("input_tokens"))
-    whole = None if fresh is None else fresh + read + written
-    return Usage(whole, count_of(usage.get("output_tokens")), read, written)

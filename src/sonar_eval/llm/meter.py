@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..errors import LLMError
 from ..usage import Price, Spend
 from .contract import LLMClient, LLMConfig, Message, Usage, add_usage
 
@@ -34,10 +33,11 @@ class Meter:
         """Return what the client does, or raise it."""
         try:
             answer = await self._client.complete(config, system, messages)
-        except LLMError as error:
-            # Silence and refusals are paid for, too; whoever was not reached took nothing.
-            if isinstance(error.usage, Usage):
-                self._note(error.usage, config.price)
+        except BaseException as error:
+            # Silence and refusals are paid for, too, whatever came after them; whoever was not reached took nothing.
+            usage = getattr(error, "usage", None)
+            if isinstance(usage, Usage):
+                self._note(usage, config.price)
             raise
         usage = getattr(answer, "usage", None)
         self._note(usage if isinstance(usage, Usage) else _UNKNOWN, config.price)

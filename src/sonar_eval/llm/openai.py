@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LLMAnswerError
+from .answer import error_in
 from .contract import ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage, count_of
 from .limiter import Sleep
 from .provider import KEY_HEADER, ProviderClient, join_path, key_headers
@@ -72,6 +73,12 @@ class OpenAIClient(ProviderClient):
     def _read(self, body: Any, model: str) -> ChatReply:
         return _read_reply(body, model, self._wire)
 
+    def _read_usage(self, usage: Any) -> Usage:
+        usage = usage if isinstance(usage, dict) else {}
+        details = usage.get("prompt_tokens_details")
+        cached = count_of(details.get("cached_tokens")) if isinstance(details, dict) else None
+        return Usage(count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens")), cached or 0)
+
 
 def _write_message(message: Message) -> dict[str, Any]:
     written: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -105,12 +112,12 @@ def _read_reply(body: Any, model: str, wire: JSONTransport) -> ChatReply:
         calls = tuple(_read_call(call, place) for place, call in enumerate(message.get("tool_calls") or ()))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise LLMAnswerError(f"{model} at {wire.url} answered no chat completion: {wire.excerpt(str(body))}") from error
-    usage = _read_usage(body.get("usage"))
+    if error_in(body) is not None:
+        raise LLMAnswerError(f"{model} at {wire.url} answered an error: {wire.excerpt(str(body))}")
     if refusal and not text:
-        refused = LLMAnswerError(f"{model} at {wire.url} refused: {refusal}")
-        refused.usage = usage
-        raise refused
-    return ChatReply(text, calls, usage, choice.get("finish_reason"), body.get("model") or model)
+        raise LLMAnswerError(f"{model} at {wire.url} refused: {refusal}")
+    finish = choice.get("finish_reason")
+    return ChatReply(text, calls, finish_reason=finish, model=body.get("model") or model)
 
 
 def _read_text(content: Any) -> str:
@@ -131,10 +138,3 @@ def _read_call(call: dict[str, Any], place: int) -> ToolRequest:
     if isinstance(arguments, dict):
         return ToolRequest(identity, function["name"], arguments)
     return ToolRequest(identity, function["name"], {}, error=f"arguments are no JSON object: {str(raw)[:200]}")
-
-
-def _read_usage(usage: Any) -> Usage:
-    usage = usage if isinstance(usage, dict) else {}
-    details = usage.get("prompt_tokens_details")
-    cached = count_of(details.get("cached_tokens")) if isinstance(details, dict) else None
-    return Usage(count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens")), cached or 0)

@@ -10,9 +10,11 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from ..errors import ConfigError, LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError
-from .contract import ChatReply, Completion, LLMConfig, Message, ToolSchema
+from .answer import error_in
+from .contract import ChatReply, Completion, LLMConfig, Message, ToolSchema, Usage
 from .limiter import Waits
 from .quirks import Quirks
+from .tab import Tab
 from .transport import JSONTransport
 
 KEY_HEADER = "authorization"
@@ -36,44 +38,58 @@ class ProviderClient(ABC):
 
     async def complete(self, config: LLMConfig, system: str, messages: list[Message]) -> Completion:
         """Return the assistant's text, asking once more when it is silent; raise `LLMAnswerError` without any."""
-        reply = await self.chat(config, system, messages, ())
-        if not reply.text.strip() and reply.finish_reason != "length":
-            silent = reply
-            reply = await self.chat(config, system, messages, ())
-            reply = replace(reply, usage=silent.usage + reply.usage)
-        if not reply.text.strip():
-            raise self._no_text(config, reply)
-        return Completion(reply.text, reply.usage, reply.finish_reason)
+        with Tab() as tab:
+            reply = await self._reply(tab, config, system, messages, ())
+            if not reply.text.strip() and reply.finish_reason != "length":
+                reply = await self._reply(tab, config, system, messages, ())
+            if not reply.text.strip():
+                raise self._no_text(config, reply)
+            return Completion(reply.text, reply.usage, reply.finish_reason)
 
     def _no_text(self, config: LLMConfig, reply: ChatReply) -> LLMAnswerError:
         told = f"(finish_reason={reply.finish_reason!r}, max_tokens={config.max_tokens}, usage={reply.usage})"
         where = f"{config.model} at {self._wire.url}"
-        error: LLMAnswerError = LLMSilenceError(f"{where} answered without text {told}")
         if reply.finish_reason == "length":
-            error = LLMAnswerError(f"{where} answered without text: it was cut off before it began {told}")
-        error.usage = reply.usage
-        return error
+            return LLMAnswerError(f"{where} answered without text: it was cut off before it began {told}")
+        return LLMSilenceError(f"{where} answered without text {told}")
 
     async def chat(
         self, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> ChatReply:
-        """Return text and tool calls of the assistant's next step; either may be empty."""
+        """Return text and tool calls of the assistant's next step; either may be empty.
+
+        Its usage, and that of an error, is of all that was answered on the way there.
+        """
+        with Tab() as tab:
+            return await self._reply(tab, config, system, messages, tools)
+
+    async def _reply(
+        self, tab: Tab, config: LLMConfig, system: str, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> ChatReply:
         body = {**self._body(config, system, messages, tools), **self._extra}
         try:
-            return self._read(await self._ask(config.model, body), config.model)
+            answered = await self._ask(tab, config.model, body)
+            tab.note(self._taken(answered))
+            reply = self._read(answered, config.model)
         except LLMError as error:
             # What a provider says is quoted, and it may repeat the key.
             error.args = (self._wire.hide(str(error)),)
             raise
+        return replace(reply, usage=tab.total or reply.usage)
 
-    async def _ask(self, model: str, body: dict[str, Any]) -> Any:
+    async def _ask(self, tab: Tab, model: str, body: dict[str, Any]) -> Any:
         while True:
             adapted = self._quirks.adapt(model, body)
             try:
-                return await self._wire.post(model, adapted)
+                return await self._wire.post(model, adapted, lost=lambda answered: tab.note(self._taken(answered)))
             except LLMRequestError as error:
                 if not self._quirks.learn(model, adapted, str(error)):
                     raise
+
+    def _taken(self, body: Any) -> Usage | None:
+        """Tell what an answer took, of whatever use it is; None for an error that tells of nothing."""
+        told = body.get("usage") if isinstance(body, dict) else None
+        return None if told is None and error_in(body) else self._read_usage(told)
 
     @abstractmethod
     def _body(
@@ -83,7 +99,11 @@ class ProviderClient(ABC):
 
     @abstractmethod
     def _read(self, body: Any, model: str) -> ChatReply:
-        """Read an answer; raise `LLMAnswerError` when there is nothing to use in it."""
+        """Read an answer but for its usage; raise `LLMAnswerError` when there is nothing to use in it."""
+
+    @abstractmethod
+    def _read_usage(self, usage: Any) -> Usage:
+        """Read the counts of an answer; what is not told is not known."""
 
 
 def join_path(base_url: str, path: str) -> str:
