@@ -29,7 +29,7 @@ from sonar_eval import (
     ScriptedClient,
 )
 from sonar_eval.adapter.chat import ChatAgent, Tool, tool
-from sonar_eval.errors import LLMTransportError
+from sonar_eval.errors import LLMAnswerError, LLMTransportError
 from sonar_eval.ingest.server import EmbeddedIngest
 from sonar_eval.llm import ChatReply, ToolRequest, Usage
 
@@ -403,6 +403,20 @@ def test_tokens_a_model_does_not_count_leave_no_attribute(traced):
     agent, _ = make_agent(["Hello."], traced)
     run(agent.reply("hi"))
     assert not [key for key in traced.one("chat") if key.startswith("gen_ai.usage")]
+
+
+def test_what_a_model_took_for_no_answer_stands_in_its_span(traced):
+    refused = LLMAnswerError("refused")
+    refused.usage = Usage(20, 5, cached_tokens=15)
+    agent, _ = make_agent([refused], traced)
+    with pytest.raises(LLMAnswerError):
+        run(agent.reply("hi"))
+    told = {key: value for key, value in traced.one("chat").items() if key.startswith("gen_ai.usage")}
+    assert told == {
+        "gen_ai.usage.input_tokens": 20,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 15,
+    }
 
 
 @pytest.mark.parametrize(

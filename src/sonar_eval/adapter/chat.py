@@ -14,9 +14,9 @@ from typing import Any, Literal
 from opentelemetry import trace
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
-from ..errors import describe
+from ..errors import LLMError, describe
 from ..interceptor import FaultSpec, InterceptDecision, ProxyInterceptor, fault_attributes
-from ..llm import ChatClient, ChatReply, LLMConfig, Message, ToolRequest, ToolSchema
+from ..llm import ChatClient, ChatReply, LLMConfig, Message, ToolRequest, ToolSchema, Usage
 
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 _JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -158,7 +158,12 @@ class ChatAgent:
         with self._tracer.start_as_current_span(f"chat {self._config.model}", attributes=attributes) as span:
             _put_json(span, "gen_ai.system_instructions", [{"type": "text", "content": self._system}])
             _put_json(span, "gen_ai.input.messages", [_as_genai(message) for message in self.messages])
-            reply = await self._client.chat(self._config, self._system, self.messages, self._schemas)
+            try:
+                reply = await self._client.chat(self._config, self._system, self.messages, self._schemas)
+            except LLMError as error:
+                if isinstance(error.usage, Usage):
+                    _put_usage(span, error.usage)
+                raise
             _put_reply(span, reply)
             return reply
 
@@ -216,12 +221,16 @@ def _put_reply(span: Span, reply: ChatReply) -> None:
     span.set_attribute("gen_ai.response.finish_reasons", [finish])
     if reply.model:
         span.set_attribute("gen_ai.response.model", reply.model)
-    if reply.usage.input_tokens is not None:
-        span.set_attribute("gen_ai.usage.input_tokens", reply.usage.input_tokens)
-    if reply.usage.output_tokens is not None:
-        span.set_attribute("gen_ai.usage.output_tokens", reply.usage.output_tokens)
-    if reply.usage.cached_tokens:
-        span.set_attribute("gen_ai.usage.cache_read.input_tokens", reply.usage.cached_tokens)
+    _put_usage(span, reply.usage)
+
+
+def _put_usage(span: Span, usage: Usage) -> None:
+    if usage.input_tokens is not None:
+        span.set_attribute("gen_ai.usage.input_tokens", usage.input_tokens)
+    if usage.output_tokens is not None:
+        span.set_attribute("gen_ai.usage.output_tokens", usage.output_tokens)
+    if usage.cached_tokens:
+        span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
 
 
 def _as_genai(message: Message) -> dict[str, Any]:
