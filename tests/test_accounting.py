@@ -104,6 +104,26 @@ def test_checks_see_what_bot_and_simulator_took():
     assert seen == [{"simulator": pytest.approx(0.0004), "bot": pytest.approx(0.01)}]
 
 
+@pytest.mark.parametrize(
+    ("cached", "cost", "kept"),
+    [((800,), 480, 800), ((None,), 1200, 0), ((5000,), 300, 1000), ((800, 0), 480 + 1200, 800)],
+)
+def test_what_a_bot_took_from_a_cache_is_priced_as_that(cached, cost, kept):
+    class CachedIngest(CountedIngest):
+        async def pull(self, conversation_id):
+            transcript = await super().pull(conversation_id)
+            for run, tokens in zip(transcript.runs, cached, strict=True):
+                run |= {} if tokens is None else {"cached_tokens": tokens}
+            return transcript
+
+    price = {"input": 1, "output": 2, "cached_input": 0.1}
+    trial, _ = trial_of(
+        ingest=CachedIngest(*[(1000, 100)] * len(cached)), variant=Variant("m", model_params={"price": price})
+    )
+    calls = len(cached)
+    assert trial.log.spent["bot"] == Spend(calls, 1000 * calls, 100 * calls, pytest.approx(cost / 1e6), kept)
+
+
 @pytest.mark.parametrize("tokens", [((None, None),), ((1000, 100), (None, None))])
 def test_a_trace_without_counts_leaves_the_bot_and_the_total_unknown(tokens):
     trial, report = trial_of(tokens=tokens)

@@ -511,6 +511,78 @@ def test_two_calls_of_a_stub_that_always_gives_one_response_id_count_both():
     assert told(*spans).tokens() == (115, 10)
 
 
+CACHED = "gen_ai.usage.cache_read.input_tokens"
+VERCEL = {"ai.operationId": "ai.generateText.doGenerate", "ai.usage.inputTokens": 100, "ai.usage.outputTokens": 20}
+
+
+def openinference(kind, cached):
+    counts = {"llm.token_count.prompt": 100, "llm.token_count.completion": 20}
+    return {"openinference.span.kind": kind, **counts, "llm.token_count.prompt_details.cache_read": cached}
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {**CHAT, **usage(100, 20), CACHED: 40},
+        {**CHAT, **usage(100, 20), "gen_ai.usage.cache_read_input_tokens": 40},
+        {**CHAT, **usage(100, 20), "gen_ai.usage.details.cache_read_tokens": 40},
+        {**CHAT, **usage(100, 20), "gen_ai.usage.details.cached_tokens": 40},
+        {
+            **AGENT,
+            "gen_ai.aggregated_usage.input_tokens": 100,
+            "gen_ai.aggregated_usage.cache_read.input_tokens": 40,
+        },
+        {
+            **AGENT,
+            "gen_ai.aggregated_usage.input_tokens": 100,
+            "gen_ai.aggregated_usage.details.cache_read_tokens": 40,
+        },
+        openinference("LLM", 40),
+        openinference("AGENT", 40),
+        {**CHAT, **openinference("LLM", 40), **usage(100, 20)},
+        {**VERCEL, "ai.usage.cachedInputTokens": 40},
+        {**VERCEL, "ai.usage.inputTokenDetails.cacheReadTokens": 40},
+    ],
+)
+def test_cached_tokens_are_found_under_each_of_their_names(attributes):
+    (run,) = told(span(attributes)).runs
+    assert (run["input_tokens"], run["cached_tokens"]) == (100, 40)
+
+
+def cached_of(*spans):
+    return [run.get("cached_tokens") for run in told(*spans).runs]
+
+
+def test_cached_tokens_of_model_calls_are_added_up_and_those_around_them_are_not_added_to_them():
+    spans = [
+        span({**AGENT, **usage(170, 17), CACHED: 90}, number=1),
+        span({**CHAT, **usage(56, 5), CACHED: 40}, number=2, parent=1),
+        span({**CHAT, **usage(57, 6), CACHED: 30}, number=3, parent=1),
+        span({**CHAT, **usage(57, 6), CACHED: 30}, number=4, parent=3),
+        span({**CHAT, **usage(57, 6)}, number=5, parent=1),
+    ]
+    assert cached_of(*spans) == [70]
+    assert cached_of(spans[0]) == [90]
+
+
+def test_two_that_tell_of_one_response_tell_of_its_cache_once():
+    answer = {**CHAT, **usage(56, 5), "gen_ai.response.id": "r1"}
+    alike = [span({**answer, **more}, number=n) for n, more in enumerate(({}, {CACHED: 40}, {CACHED: 40}))]
+    assert cached_of(*alike) == [40]
+
+
+@pytest.mark.parametrize(("told_of", "counted"), [({CACHED: 400}, 56), ({CACHED: 0}, None), ({}, None)])
+def test_no_more_is_cached_than_went_in_and_nothing_is_no_entry(told_of, counted):
+    assert cached_of(span({**CHAT, **usage(56, 5), **told_of})) == [counted]
+
+
+def test_the_cache_of_an_agent_that_counts_on_is_counted_once():
+    again = {**openinference("AGENT", 70), "llm.token_count.prompt": 250, "input.value": '{"reset": false}'}
+    turns = [span(openinference("AGENT", 40), number=1, trace="a" * 32), span(again, number=1, trace="b" * 32)]
+    assert [run["input_tokens"] for run in told(*turns).runs] == [100, 150]
+    assert cached_of(*turns) == [40, 30]
+
+
 def test_reasoning_and_cached_tokens_are_not_added_to_the_totals():
     details = {
         "gen_ai.usage.reasoning.output_tokens": 15,

@@ -40,11 +40,11 @@ def metered_grader(grader: Any, log: ConversationLog) -> Iterator[Any]:
 def note_bot(log: ConversationLog, transcript: Transcript | None, variant: Variant) -> None:
     """Put into the log what the bot took, as its trace tells it.
 
-    The trace does not tell which tokens were cached: their discount is left out.
+    Where it does not tell of tokens that were cached, their discount is left out.
     """
     if not log.turns:
         return
-    usage = _traced(transcript) if transcript is not None else Usage(calls=0)
+    usage = _with_cached(_traced(transcript), transcript) if transcript is not None else Usage(calls=0)
     try:
         price = make_price(variant.model_params)
     except ConfigError:
@@ -53,6 +53,11 @@ def note_bot(log: ConversationLog, transcript: Transcript | None, variant: Varia
     if spent.cost_usd is None and price is not None and transcript is not None:
         spent = replace(spent, cost_at_least_usd=price.of(*transcript.tokens()))
     _note(log, Role.BOT, spent)
+
+
+def _with_cached(usage: Usage, transcript: Transcript) -> Usage:
+    cached = sum(run.get("cached_tokens") or 0 for run in transcript.runs)
+    return replace(usage, cached_tokens=min(cached, usage.input_tokens or 0))
 
 
 def _traced(transcript: Transcript) -> Usage:

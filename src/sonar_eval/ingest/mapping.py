@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from ..transcript.wire import MARKER_NAME, Answer, ContentRow, RunRow, SpanRow
+from .cached import cached_by_trace
 from .calls import UnseenCall, fold_nested, repeated_models, unseen_calls, with_ids
 from .conventions import CONVENTIONS, Convention, MessageReading, Reading
 from .conventions.envelopes import open_arguments, open_result
@@ -56,7 +57,7 @@ def answer(tenant: str, conversation_id: str, mapped: Sequence[Mapped], flags: F
     for entry in told:
         traces.setdefault(entry.span.trace_id, []).append(entry)
     forest = Forest(told)
-    tokens = tokens_by_trace(traces, forest)
+    tokens, cached = tokens_by_trace(traces, forest), cached_by_trace(traces, forest)
     repeated = repeated_models(told, forest)
     unseen: dict[tuple[str, str], list[UnseenCall]] = {}
     for call in unseen_calls(told, repeated):
@@ -64,7 +65,9 @@ def answer(tenant: str, conversation_id: str, mapped: Sequence[Mapped], flags: F
     return {
         "conversation_id": conversation_id,
         "tenant": tenant,
-        "runs": [_run(trace, forest, tokens[trace_id]) for trace_id, trace in traces.items()],
+        "runs": [
+            _with_cached(_run(trace, forest, tokens[trace_id]), cached[trace_id]) for trace_id, trace in traces.items()
+        ],
         "spans": list(_rows(told, unseen, flags or {})),
         "content": list(_content(told, unseen, repeated)),
     }
@@ -219,6 +222,12 @@ def _run(trace: Sequence[Mapped], forest: Forest, tokens: Tokens) -> RunRow:
         row["input_tokens_at_least"] = tokens.input_at_least
     if tokens.output is None and tokens.output_at_least:
         row["output_tokens_at_least"] = tokens.output_at_least
+    return row
+
+
+def _with_cached(row: RunRow, cached: int) -> RunRow:
+    if cached:
+        row["cached_tokens"] = cached
     return row
 
 

@@ -46,6 +46,8 @@ class Reading:
     error_message: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
+    """The part of the input that came from the provider's cache."""
     cumulative: bool | None = None
     """Whether the tokens of an agent include those of its earlier runs."""
     model: str | None = None

@@ -21,6 +21,17 @@ _KINDS = {
     "create_agent": "other",
 }
 _NO_ID = (None, "<not specified>")
+# The convention's name, that of OpenLLMetry and Strands, and those of pydantic-ai.
+_CACHED = (
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_read_input_tokens",
+    "gen_ai.usage.details.cache_read_tokens",
+    "gen_ai.usage.details.cached_tokens",
+)
+_CACHED_IN_SUM = (
+    "gen_ai.aggregated_usage.cache_read.input_tokens",
+    "gen_ai.aggregated_usage.details.cache_read_tokens",
+)
 _DETAILS = "gen_ai.client.inference.operation.details"
 
 
@@ -70,6 +81,7 @@ def _usage(span: Span, kind: str) -> Reading:
     return Reading(
         input_tokens=_tokens(span, "input_tokens", "prompt_tokens", summed=summed),
         output_tokens=_tokens(span, "output_tokens", "completion_tokens", summed=summed),
+        cached_tokens=_first_count(span, [*_CACHED, *(_CACHED_IN_SUM if summed else ())]),
         model=label(span.first("gen_ai.response.model", "gen_ai.request.model")),
         response_id=label(span.first("gen_ai.response.id")),
         finish_reason=finish_reason(reasons if isinstance(reasons, list) else [reasons]),
@@ -80,6 +92,10 @@ def _tokens(span: Span, name: str, old_name: str, *, summed: bool) -> int | None
     keys = [f"gen_ai.usage.{name}", f"gen_ai.usage.{old_name}"]
     if summed:
         keys.append(f"gen_ai.aggregated_usage.{name}")
+    return _first_count(span, keys)
+
+
+def _first_count(span: Span, keys: list[str]) -> int | None:
     return next((found for key in keys if (found := count(span.attributes.get(key))) is not None), None)
 
 

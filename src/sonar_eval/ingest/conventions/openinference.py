@@ -62,6 +62,7 @@ class OpenInference(Convention):
         return Reading(
             input_tokens=count(span.attributes.get("llm.token_count.prompt")),
             output_tokens=count(span.attributes.get("llm.token_count.completion")),
+            cached_tokens=count(span.attributes.get("llm.token_count.prompt_details.cache_read")),
             cumulative=_continues(span) if kind == "agent" else None,
             model=label(span.first("llm.model_name")),
             finish_reason=finish_reason([span.attributes.get("llm.finish_reason")]),

@@ -45,6 +45,7 @@ class Vercel(Convention):
         return Reading(
             input_tokens=count(span.first("ai.usage.inputTokens", "ai.usage.promptTokens")),
             output_tokens=count(span.first("ai.usage.outputTokens", "ai.usage.completionTokens")),
+            cached_tokens=count(span.first("ai.usage.cachedInputTokens", "ai.usage.inputTokenDetails.cacheReadTokens")),
             model=label(span.first("ai.response.model", "ai.model.id")),
             response_id=label(span.first("ai.response.id")),
             finish_reason=finish_reason([span.attributes.get("ai.response.finishReason")]),
