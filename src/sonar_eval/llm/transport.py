@@ -43,7 +43,7 @@ class RetryPolicy:
     row is given up sooner.
     Waits grow from `first_wait_s` by twice, up to `longest_wait_s`, each a random part of that (full jitter:
     Brooker, "Exponential Backoff and Jitter", 2015). A provider that names a time is waited for, up to
-    `longest_asked_s`; one below `first_wait_s` shortens no wait.
+    `longest_asked_s`; "at once" is no time.
     """
 
     max_retries: int = 20
@@ -54,13 +54,11 @@ class RetryPolicy:
 
     def wait_s(self, attempt: int, asked_s: float | None, chance: random.Random) -> float:
         """Return how long to wait after the 0-based `attempt`."""
-        grown_s = chance.uniform(0, min(self.longest_wait_s, self.first_wait_s * 2.0**attempt))
-        if asked_s is None:
-            return grown_s
-        # Never sooner than asked, and not all at the same moment after it.
-        told_s = min(asked_s, self.longest_asked_s) + chance.uniform(0, min(1.0, asked_s))
-        # "At once", again and again, is no time to wait for.
-        return told_s if asked_s >= self.first_wait_s else max(told_s, grown_s)
+        # "At once" names no time: again and again, it would be no wait at all.
+        if asked_s:
+            # Never sooner than asked, and not all at the same moment after it.
+            return min(asked_s, self.longest_asked_s) + chance.uniform(0, min(1.0, asked_s))
+        return chance.uniform(0, min(self.longest_wait_s, self.first_wait_s * 2.0**attempt))
 
 
 @dataclass(frozen=True)
