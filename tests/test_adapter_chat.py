@@ -390,6 +390,20 @@ def test_a_turn_leaves_spans_of_the_current_genai_names(traced):
     assert (told["role"], told["parts"][0]["type"], told["parts"][0]["id"]) == ("tool", "tool_call_response", "call_1")
 
 
+def test_what_a_model_took_for_no_answer_stands_in_its_span(traced):
+    refused = LLMAnswerError("refused")
+    refused.usage = Usage(20, 5, cached_tokens=15)
+    agent, _ = make_agent([refused], traced)
+    with pytest.raises(LLMAnswerError):
+        run(agent.reply("hi"))
+    told = {key: value for key, value in traced.one("chat").items() if key.startswith("gen_ai.usage")}
+    assert told == {
+        "gen_ai.usage.input_tokens": 20,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 15,
+    }
+
+
 def test_the_steps_of_a_turn_are_children_of_its_agent_span(traced):
     agent, _ = make_agent([wants("brew", cups=1), "Done."], traced)
     run(agent.reply("hi"))
@@ -403,20 +417,6 @@ def test_tokens_a_model_does_not_count_leave_no_attribute(traced):
     agent, _ = make_agent(["Hello."], traced)
     run(agent.reply("hi"))
     assert not [key for key in traced.one("chat") if key.startswith("gen_ai.usage")]
-
-
-def test_what_a_model_took_for_no_answer_stands_in_its_span(traced):
-    refused = LLMAnswerError("refused")
-    refused.usage = Usage(20, 5, cached_tokens=15)
-    agent, _ = make_agent([refused], traced)
-    with pytest.raises(LLMAnswerError):
-        run(agent.reply("hi"))
-    told = {key: value for key, value in traced.one("chat").items() if key.startswith("gen_ai.usage")}
-    assert told == {
-        "gen_ai.usage.input_tokens": 20,
-        "gen_ai.usage.output_tokens": 5,
-        "gen_ai.usage.cache_read.input_tokens": 15,
-    }
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,9 @@ def test_arguments_that_are_no_object_go_back_to_the_model(swept):
 def test_what_a_trial_took_is_split_by_role(swept):
     for record in trials(swept):
         spent = record["spent"]
-        assert spent["bot"]["cost_usd"] == pytest.approx((200 * 2 + 20 * 8) / 1e6)
+        cached = 40 if "euros" in record["conversation"][0]["delivered"][0] else 0
+        assert spent["bot"]["cached_tokens"] == cached
+        assert spent["bot"]["cost_usd"] == pytest.approx(((200 - cached) * 2 + cached * 0.5 + 20 * 8) / 1e6)
         assert spent["simulator"] == {
             "calls": 2,
             "input_tokens": 200,
@@ -180,7 +182,7 @@ def test_what_a_trial_took_is_split_by_role(swept):
 
 def test_the_transcript_says_what_the_trial_cost(swept):
     text = (swept[0].cell(fault="none", prompt="clear") / "transcripts" / "trial-001.md").read_text()
-    assert "- cost: $0.0018 (simulator $0.0002, bot $0.0006, judge $0.0010)" in text
+    assert "- cost: $0.0017 (simulator $0.0002, bot $0.0005, judge $0.0010)" in text
 
 
 def test_a_cell_without_waits_says_nothing_of_them(swept):

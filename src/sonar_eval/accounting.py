@@ -44,25 +44,22 @@ def note_bot(log: ConversationLog, transcript: Transcript | None, variant: Varia
     """
     if not log.turns:
         return
-    usage = _with_cached(_traced(transcript), transcript) if transcript is not None else Usage(calls=0)
+    usage = _traced(transcript) if transcript is not None else Usage(calls=0)
     try:
         price = make_price(variant.model_params)
     except ConfigError:
         price = None
     spent = price_usage(usage, price)
     if spent.cost_usd is None and price is not None and transcript is not None:
-        spent = replace(spent, cost_at_least_usd=price.of(*transcript.tokens()))
+        spent = replace(spent, cost_at_least_usd=price.of(*transcript.tokens(), usage.cached_tokens))
     _note(log, Role.BOT, spent)
-
-
-def _with_cached(usage: Usage, transcript: Transcript) -> Usage:
-    cached = sum(run.get("cached_tokens") or 0 for run in transcript.runs)
-    return replace(usage, cached_tokens=min(cached, usage.input_tokens or 0))
 
 
 def _traced(transcript: Transcript) -> Usage:
     prompt, completion = transcript.known_tokens()
-    return Usage(prompt, completion, calls=sum(span.get("kind") == "llm" for span in transcript.spans))
+    # What was cached is part of what is known of the input.
+    cached = min(sum(run.get("cached_tokens") or 0 for run in transcript.runs), transcript.tokens()[0])
+    return Usage(prompt, completion, cached, calls=sum(span.get("kind") == "llm" for span in transcript.spans))
 
 
 def _note(log: ConversationLog, role: Role, spent: Any) -> None:

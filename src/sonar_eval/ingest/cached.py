@@ -16,6 +16,9 @@ def cached_by_trace(traces: Mapping[str, Sequence[Mapped]], forest: Forest) -> d
     earlier: dict[tuple[str, str], int] = {}
     found = {}
     for trace_id, trace in traces.items():
+        if not any(entry.reading.cached_tokens for entry in trace):
+            found[trace_id] = 0
+            continue
         agents = _of_agents(trace, forest, earlier)
         calls = _of_calls(trace, forest)
         found[trace_id] = agents if calls is None else calls

@@ -37,12 +37,12 @@ class RunRow(TypedDict):
     input_tokens_at_least: NotRequired[int]
     """What the other model calls took, where one does not tell."""
     output_tokens_at_least: NotRequired[int]
-    cached_tokens: NotRequired[int]
-    """The part of the input that came from a provider's cache, where that is known and more than nothing."""
     tokens_basis: str | None
     model: str | None
     framework: str | None
     scopes: list[str]
+    cached_tokens: NotRequired[int]
+    """The part of the input that came from a provider's cache, where that is known and more than nothing."""
 
 
 class SpanRow(TypedDict):
