@@ -104,24 +104,37 @@ def test_checks_see_what_bot_and_simulator_took():
     assert seen == [{"simulator": pytest.approx(0.0004), "bot": pytest.approx(0.01)}]
 
 
+class CachedIngest(CountedIngest):
+    """Tell of each run how much of its input was cached."""
+
+    def __init__(self, *cached, tokens):
+        super().__init__(*tokens)
+        self.cached = cached
+
+    async def pull(self, conversation_id):
+        transcript = await super().pull(conversation_id)
+        for run, tokens in zip(transcript.runs, self.cached, strict=True):
+            run |= {} if tokens is None else {"cached_tokens": tokens}
+        return transcript
+
+
+CACHING = Variant("m", model_params={"price": {"input": 1, "output": 2, "cached_input": 0.1}})
+
+
 @pytest.mark.parametrize(
     ("cached", "cost", "kept"),
     [((800,), 480, 800), ((None,), 1200, 0), ((5000,), 300, 1000), ((800, 0), 480 + 1200, 800)],
 )
 def test_what_a_bot_took_from_a_cache_is_priced_as_that(cached, cost, kept):
-    class CachedIngest(CountedIngest):
-        async def pull(self, conversation_id):
-            transcript = await super().pull(conversation_id)
-            for run, tokens in zip(transcript.runs, cached, strict=True):
-                run |= {} if tokens is None else {"cached_tokens": tokens}
-            return transcript
-
-    price = {"input": 1, "output": 2, "cached_input": 0.1}
-    trial, _ = trial_of(
-        ingest=CachedIngest(*[(1000, 100)] * len(cached)), variant=Variant("m", model_params={"price": price})
-    )
     calls = len(cached)
+    trial, _ = trial_of(ingest=CachedIngest(*cached, tokens=[(1000, 100)] * calls), variant=CACHING)
     assert trial.log.spent["bot"] == Spend(calls, 1000 * calls, 100 * calls, pytest.approx(cost / 1e6), kept)
+
+
+def test_the_part_of_a_cost_that_is_known_has_the_discount_of_what_was_cached():
+    trial, _ = trial_of(ingest=CachedIngest(800, None, tokens=[(1000, 100), (None, None)]), variant=CACHING)
+    spent = trial.log.spent["bot"]
+    assert (spent.cost_usd, spent.known_usd) == (None, pytest.approx(480 / 1e6))
 
 
 @pytest.mark.parametrize("tokens", [((None, None),), ((1000, 100), (None, None))])
