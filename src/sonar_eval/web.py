@@ -40,6 +40,16 @@ def excerpt(text: str, key: str | None, limit: int = QUOTED) -> str:
     return hide(text, key)[:limit]
 
 
+def is_address(url: str) -> bool:
+    """Tell whether a request can be sent to `url`: it names a scheme and a host, and its port is one."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        # A port that is no number, or half of an IPv6 address.
+        return False
+
+
 def open_client(
     url: str,
     *,

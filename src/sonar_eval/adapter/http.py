@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from ..conversation import Delivered, FormSubmission
 from ..errors import ConfigError, LLMTransportError, describe
-from ..web import excerpt, hide, open_client
+from ..web import excerpt, hide, is_address, open_client
 from . import wire
 from .contract import Session, TrialContext
 from .process import BotProcess
@@ -39,8 +39,8 @@ class HTTPBotAdapter:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.name = name
-        if base_url or process is None:
-            _require_address(base_url)
+        if (base_url or process is None) and not is_address(base_url):
+            raise ConfigError(f"expected an address such as http://localhost:9000/sonar-eval, got {base_url!r}")
         self._base_url = base_url.rstrip("/")
         self._key = key.strip() if key else None
         self._timeout_s = timeout_s
@@ -109,18 +109,6 @@ class HTTPBotAdapter:
             return response.json() if response.content else None
         except ValueError as error:
             raise ConnectionError(f"{method} {url} answered no JSON: {excerpt(response.text, self._key)}") from error
-
-
-def _require_address(url: str) -> None:
-    """Refuse what no request can be sent to, such as a host without `http://` before it."""
-    try:
-        parts = urlsplit(url)
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        # A port that is no number, or half of an IPv6 address.
-        whole = False
-    if not whole:
-        raise ConfigError(f"expected an address such as http://localhost:9000/sonar-eval, got {url!r}")
 
 
 def _blames_provider(response: httpx.Response) -> bool:

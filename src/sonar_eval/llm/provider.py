@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from ..errors import ConfigError, LLMAnswerError, LLMError, LLMRequestError, LLMSilenceError
+from ..web import is_address
 from .answer import error_in
 from .contract import ChatReply, Completion, LLMConfig, Message, ToolSchema, Usage
 from .limiter import Waits
@@ -120,14 +121,8 @@ def join_path(base_url: str, path: str) -> str:
 
 
 def _split(address: str) -> SplitResult:
-    try:
-        parts = urlsplit(address)
-        # Reading the port is what finds out that it is none.
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if sound:
-        return parts
+    if is_address(address):
+        return urlsplit(address)
     bare = re.sub(r"^https?:/*", "", address)
     misses_only_the_scheme = re.match("[^/]", bare) and "://" not in bare
     example = f"http://{bare} or https://{bare}" if misses_only_the_scheme else "http://localhost:8000/v1"
