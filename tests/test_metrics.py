@@ -286,3 +286,10 @@ def test_a_fault_that_fired_without_a_mark_is_pointed_out():
     (warning,) = roll_up("s", [trial], k=1).warnings
     assert "never matched" in warning
     assert "let a FaultGate apply faults" in warning
+
+
+def test_a_mean_that_misses_the_threshold_by_its_arithmetic_alone_reaches_it():
+    trials = [graded(index, score, True) for index, score in enumerate((0.5, 0.95, 0.95))]
+    report = roll_up("s", trials, k=3, grader_required=True, grader_threshold=0.8)
+    assert report.mean_grader_score < 0.8
+    assert not [reason for reason in report.reasons if "judge mean" in reason]

@@ -627,6 +627,14 @@ def test_what_an_earlier_run_paid_for_a_spoilt_trial_is_not_forgotten():
     assert trial.spent["simulator"].cost_usd == 1.0
 
 
+def test_a_spoilt_trial_of_an_earlier_run_has_all_its_retries_again():
+    ingest = FixedIngest(failures=[IngestError("down")])
+    again = orchestrator(finished={"s": [errored_trial(0)]}, ingest=ingest, retries=1)
+    (trial,) = run(again.run_scenario(make_scenario())).trials
+    assert trial.outcome is Outcome.JUDGED
+    assert len(trial.earlier_failures) == 2
+
+
 def test_a_smaller_k_leaves_earlier_trials_out():
     first = evaluate(make_scenario(k=3))
     orchestrator = Orchestrator(

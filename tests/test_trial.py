@@ -520,6 +520,7 @@ def test_a_trial_passes_the_gate_only_at_the_threshold_of_the_task():
     assert not any(trial.grader.passed for trial in report.trials)
     loose = evaluate(make_scenario(k=2, **RUBRIC), judge=[verdict(0.8)], grader_threshold=0.9)
     assert (loose.passed, loose.pass_rate) == (True, 1.0)
+    assert all(trial.grader.passed for trial in loose.trials)
 
 
 def test_a_gate_without_a_judge_is_refused_before_the_first_trial():
