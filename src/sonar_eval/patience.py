@@ -16,13 +16,15 @@ from contextvars import ContextVar, Token
 class StepClock:
     """The time of one step, such as a turn of the bot, with its limit where there is one."""
 
+    # Most clocks never stand still, and there are two in every turn.
+    _waiting = 0
+    _since = _waited_s = _charged_s = 0.0
+    _left_s: float | None = None
+
     def __init__(self, limit: asyncio.Timeout) -> None:
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._began = time.perf_counter()
-        self._waiting = 0
-        self._since = self._waited_s = self._charged_s = 0.0
-        self._left_s: float | None = None
 
     @property
     def taken_s(self) -> float:

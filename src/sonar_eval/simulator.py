@@ -180,6 +180,8 @@ def _read_once(delivered: Any) -> Delivered:
 
 
 def _tuple_of(parts: Any, name: str, wanted: str, kind: type) -> tuple[Any, ...]:
+    if isinstance(parts, tuple) and not parts:
+        return ()
     found = tuple(parts) if isinstance(parts, Iterable) and not isinstance(parts, str | bytes) else None
     if found is None or not all(isinstance(part, kind) for part in found):
         raise TypeError(f"send() must deliver its {name} as a tuple of {wanted}, got {found or parts!r}")

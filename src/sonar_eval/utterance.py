@@ -63,6 +63,8 @@ class EndSignal:
     def _parts(self, written: str) -> list[str]:
         """Split at every signal, which takes its clothes along."""
         found = list(self._pattern.finditer(written))
+        if not found:
+            return [written]
         parts, begin = [], 0
         ends = [*(match.start() for match in found[1:]), len(written)]
         for match, end in zip(found, ends, strict=False):
@@ -145,12 +147,10 @@ def role_break(text: str, heard: Sequence[str]) -> str | None:
     phrase = _BOT_WORDS.search(text)
     if phrase is not None:
         return f"it says {phrase.group(0)!r}"
-    return "it repeats the chatbot's last message" if _plain([text]) in _repeatable(heard) else None
-
-
-def _repeatable(heard: Sequence[str]) -> set[str]:
-    plain = {_plain([message]) for message in heard} | {_plain(heard)}
-    return {text for text in plain if len(text.split()) >= _FEW_WORDS}
+    said = _plain([text])
+    # Few words are said by both sides all the time.
+    repeats = len(said.split()) >= _FEW_WORDS and said in {_plain(heard), *(_plain([message]) for message in heard)}
+    return "it repeats the chatbot's last message" if repeats else None
 
 
 def _plain(messages: Iterable[str]) -> str:
