@@ -215,6 +215,15 @@ def test_a_cell_that_was_stopped_is_no_whole_one_when_it_is_judged_again(done, t
     assert any("3 not measured" in reason for reason in report["reasons"])
 
 
+def test_of_a_cell_that_was_cut_only_what_was_asked_for_last_is_judged_again(done, tell, tmp_path):
+    cell = copied(done, tmp_path, asked=1)
+    status, said = tell("rejudge", cell)
+    assert status == 0, said
+    assert "1 trials judged again" in said
+    report = json.loads((cell / "rejudged-1" / "result.json").read_text())["report"]
+    assert (report["asked"], report["judged"]) == (1, 1)
+
+
 def test_what_the_conversation_cost_is_known_when_it_is_judged_again(done, tell, tmp_path):
     cell, check = copied(done, tmp_path), "scenario.assertions=[{name:cheap,check:max_cost,usd:0.5}]"
     lines = [json.loads(line) for line in (cell / "trials.jsonl").read_text().splitlines()]

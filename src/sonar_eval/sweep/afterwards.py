@@ -55,11 +55,13 @@ def _known(cell: StoredCell, overrides: Sequence[str]) -> Any:
 
 def _rejudge_cell(cell: StoredCell, conf: SweepConf, overrides: Sequence[str]) -> Iterator[str]:
     scenario, before = _resolved(conf), _gate_before(cell, conf)
-    trials, told = _trials_of(cell, scenario.name), _told(cell.folder)
+    name, trials = _trials_of(cell, scenario.name)
+    told = _told(cell.folder, name)
+    # What was asked for last counts: more may lie there, and what was asked for and not run stays not measured.
+    asked = int(told.get("asked") or 0) or max(trial.index for trial in trials) + 1
+    trials = [trial for trial in trials if trial.index < asked]
     again = asyncio.run(_judge_all(scenario, trials, build_grader_factory(conf), overrides))
     folder = _folder_beside(cell.folder, "rejudged")
-    # What was asked for and not run stays not measured.
-    asked = max(int(told.get("asked") or 0), *(trial.index + 1 for trial in again))
     report = _keep(folder, conf, scenario, again, k=asked, stopped=told.get("stopped"), early=told.get("stopped_early"))
     yield f"{cell.name}: {len(trials)} trials judged again, the bot was not called"
     for old, new in zip(trials, again, strict=True):
@@ -74,13 +76,14 @@ def _rejudge_cell(cell: StoredCell, conf: SweepConf, overrides: Sequence[str]) -
         yield f"To see it in MLflow beside the first: {how_to_catch_up(folder)}"
 
 
-def _told(folder: Path) -> dict[str, Any]:
-    """Return what the last report of a cell says of it; nothing where there is none."""
+def _told(folder: Path, scenario: str) -> dict[str, Any]:
+    """Return what the last report of a cell, or of one scenario among several, says; nothing where there is none."""
     try:
         written: dict[str, Any] = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8")).get("report") or {}
     except (OSError, ValueError):
         written = {}
-    return written or next(iter([*read_jsonl(folder / SCENARIOS_FILE)][::-1]), {})
+    told = [record for record in read_jsonl(folder / SCENARIOS_FILE) if record.get("scenario") == scenario]
+    return written or (told[-1] if told else {})
 
 
 def _keep_result(before: Path, folder: Path, conf: SweepConf, report: ScenarioReport) -> bool:
@@ -112,16 +115,16 @@ def _gate_before(cell: StoredCell, conf: SweepConf) -> bool:
     return bool(OmegaConf.select(cell.config, "grader.required")) if cell.config is not None else conf.grader.required
 
 
-def _trials_of(cell: StoredCell, scenario: str) -> list[TrialResult]:
-    """Return the trials of a scenario; where only one was run, its trials may be judged as another's."""
+def _trials_of(cell: StoredCell, scenario: str) -> tuple[str, list[TrialResult]]:
+    """Return the trials of a scenario and its name; where only one was run, its trials may be judged as another's."""
     found = finished_trials(cell.folder)
     if len(found) == 1:
-        return next(iter(found.values()))
+        return next(iter(found.items()))
     if scenario not in found:
         raise ConfigError(
             f"{cell.folder} holds no trial of scenario {scenario!r}; it holds: {', '.join(found) or 'none'}"
         )
-    return found[scenario]
+    return scenario, found[scenario]
 
 
 async def _judge_all(
@@ -176,7 +179,7 @@ def rerun(where: str, number: int, overrides: Sequence[str], *, uri: str) -> Ite
     cell = find_cell(where, uri=uri)
     conf = configure(_known(cell, overrides), overrides)
     scenario = _resolved(conf)
-    earlier = [trial for trial in _trials_of(cell, scenario.name) if trial.index == number - 1]
+    earlier = [trial for trial in _trials_of(cell, scenario.name)[1] if trial.index == number - 1]
     if not earlier:
         raise ConfigError(f"{cell.folder} holds no trial {number}")
     folder = _folder_beside(cell.folder, "rerun")
