@@ -17,7 +17,8 @@ class within:  # reads as a word where it is used
     """Raise `TimeoutError` with `what` and the limit when the block takes longer; other timeouts keep their words.
 
     Waits for a provider that is busy or not there do not count. A block that ends too late without having been struck,
-    because it blocked the loop or its time was only charged at its end, has taken longer all the same.
+    because it blocked the loop, swallowed its cancellation, or was only charged at its end, has taken longer all the
+    same.
     """
 
     # A class, for it is entered twice in every turn, and a generator in its place takes several times as long.

@@ -156,8 +156,7 @@ class Orchestrator:
                 named = ", ".join(map(repr, sorted(judged_by ^ wanted)))
                 raise ConfigError(
                     f"scenario {resolved.name!r}: trial {trial.index + 1} was finished under other assertions "
-                    f"({named}); "
-                    "judge it again with `rejudge`, or leave it out of `finished`"
+                    f"({named}); judge it again with `rejudge`, or leave it out of `finished`"
                 )
         return resolved
 

@@ -278,8 +278,9 @@ async def _judge(parts: Parts, scenario: ScenarioConfig, story: _Story) -> Trial
 
 def _gated(task: TaskConfig, verdict: GraderResult | None) -> GraderResult | None:
     # A judge of a lower threshold must not pass a trial that fails the mean.
-    low = verdict is not None and verdict.score is not None and not meets(verdict.score, task.grader_threshold)
-    return replace(verdict, passed=False) if verdict is not None and low and task.grader_required else verdict
+    if not task.grader_required or verdict is None or verdict.score is None:
+        return verdict
+    return verdict if meets(verdict.score, task.grader_threshold) else replace(verdict, passed=False)
 
 
 async def rejudge(

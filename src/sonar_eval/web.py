@@ -50,6 +50,12 @@ def is_address(url: str) -> bool:
         return False
 
 
+def _limits(timeout_s: float) -> httpx.Timeout:
+    import httpx
+
+    return httpx.Timeout(timeout_s, connect=min(10.0, timeout_s))
+
+
 def open_client(
     url: str,
     *,
@@ -65,7 +71,7 @@ def open_client(
     import httpx
 
     return httpx.AsyncClient(
-        timeout=httpx.Timeout(timeout_s, connect=min(10.0, timeout_s)),
+        timeout=_limits(timeout_s),
         headers=headers,
         transport=transport,
         trust_env=not is_loopback(url),
@@ -104,8 +110,7 @@ class Line:
         """Return the answer, read to its end; raises `httpx.RequestError` when there is none."""
         import httpx
 
-        limits = httpx.Timeout(timeout_s, connect=min(10.0, timeout_s)).as_dict()
-        request = httpx.Request("GET", url, headers=headers, extensions={"timeout": limits})
+        request = httpx.Request("GET", url, headers=headers, extensions={"timeout": _limits(timeout_s).as_dict()})
         if self._client is not None:
             return await self._client.send(request)
         response = await self._transport.handle_async_request(request)

@@ -65,9 +65,7 @@ def answer(tenant: str, conversation_id: str, mapped: Sequence[Mapped], flags: F
     return {
         "conversation_id": conversation_id,
         "tenant": tenant,
-        "runs": [
-            _with_cached(_run(trace, forest, tokens[trace_id]), cached[trace_id]) for trace_id, trace in traces.items()
-        ],
+        "runs": [_run(trace, forest, tokens[trace_id], cached[trace_id]) for trace_id, trace in traces.items()],
         "spans": list(_rows(told, unseen, flags or {})),
         "content": list(_content(told, unseen, repeated)),
     }
@@ -199,7 +197,7 @@ def _duration(span: Span) -> float | None:
     return (span.end_ns - span.start_ns) / 1e6
 
 
-def _run(trace: Sequence[Mapped], forest: Forest, tokens: Tokens) -> RunRow:
+def _run(trace: Sequence[Mapped], forest: Forest, tokens: Tokens, cached: int) -> RunRow:
     roots = [entry for entry in trace if entry.span.has_remote_parent or entry.span.parent_span_id is None]
     # Where the head is not there yet, spans whose parent is missing stand in for it.
     head = next(iter(roots or [entry for entry in trace if not forest.has_parent(entry)] or trace))
@@ -222,10 +220,6 @@ def _run(trace: Sequence[Mapped], forest: Forest, tokens: Tokens) -> RunRow:
         row["input_tokens_at_least"] = tokens.input_at_least
     if tokens.output is None and tokens.output_at_least:
         row["output_tokens_at_least"] = tokens.output_at_least
-    return row
-
-
-def _with_cached(row: RunRow, cached: int) -> RunRow:
     if cached:
         row["cached_tokens"] = cached
     return row

@@ -78,19 +78,24 @@ def _rejudge_cell(cell: StoredCell, conf: SweepConf, overrides: Sequence[str]) -
 
 def _told(folder: Path, scenario: str) -> dict[str, Any]:
     """Return what the last report of a cell, or of one scenario among several, says; nothing where there is none."""
-    try:
-        written: dict[str, Any] = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8")).get("report") or {}
-    except (OSError, ValueError):
-        written = {}
+    report: dict[str, Any] = _result_of(folder).get("report") or {}
     told = [record for record in read_jsonl(folder / SCENARIOS_FILE) if record.get("scenario") == scenario]
-    return written or (told[-1] if told else {})
+    return report or (told[-1] if told else {})
+
+
+def _result_of(folder: Path) -> dict[str, Any]:
+    """Read what became of a cell; nothing for a folder that lies outside of a sweep."""
+    try:
+        found: dict[str, Any] = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
 
 
 def _keep_result(before: Path, folder: Path, conf: SweepConf, report: ScenarioReport) -> bool:
     """Write down a cell judged again as the job wrote the cell itself; False for one that lies outside of a sweep."""
-    try:
-        result = json.loads((before / RESULT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    result = _result_of(before)
+    if not result:
         return False
     changed = {
         "key": f"{result['key']}.{folder.name}",
